@@ -74,7 +74,11 @@ class Heater(Value):
         if (self.b_rad_per_v2 is None) == (self.volts is None):
             raise InputError("either a coefficient b, or points of volts and phases")
         if self.volts is None:
+            if self.phases_rad is not None:
+                raise InputError("phases_rad are those of points, not of a coefficient b")
             return
+        if self.a_rad != 0:
+            raise InputError("a_rad: points say the phase without voltage", where="a_rad")
 
         if self.phases_rad is None or self.phases_rad.shape != self.volts.shape:
             raise InputError("volts and phases_rad are equally many points", where="volts")

@@ -44,6 +44,7 @@ def test_uneven_computations_make_steps_longer(tmp_path: Path) -> None:
     [
         (["--triggers", "nowhere.json"], "nowhere.json: cannot be read"),
         (["--triggers", "TRIGGERS", "--delay", "1"], "take the job as it is"),
+        (["--triggers", "TRIGGERS", "--policy", "static"], "and a plan with its order"),
         (["--jitter", "-1"], "jitter = -1: must be >= 0"),
         (["--jitter", "0.1", "--runs", "0"], "runs = 0: must be >= 1"),
     ],
@@ -52,6 +53,13 @@ def test_bad_options_are_refused(words: list[str], complaint: str, tmp_path: Pat
     job, triggers, _ = write_files(tmp_path, "one-port")
     words = [str(triggers) if word == "TRIGGERS" else word for word in words]
     refused(complaint, "simulate", job, *words)
+
+
+def test_a_policy_has_no_part_in_the_steps_of_a_plan(tmp_path: Path) -> None:
+    solution = write_files(tmp_path, "one-port")[2]
+    om.save(solution, tmp_path / "plan.json")
+    words = ["--jitter", "0.1", "--policy", "static"]
+    refused("and a plan with its order", "simulate", tmp_path / "plan.json", *words)
 
 
 def test_triggers_that_do_not_serve_the_job_are_refused(tmp_path: Path) -> None:

@@ -150,6 +150,7 @@ def test_points_are_interpolated_in_squares(tmp_path: Path) -> None:
         ("cell,arm,a,colour\n0,1,0,1\n", "unknown column 'colour'"),
         ("cell,arm,v,phase\n0,1,0,1\n0,1,1,0.5\n", "phases rise with the voltage"),
         ("cell,arm,v\n0,1,0\n", "v and phase_rad go together"),
+        ("cell,arm,v,phase,a\n0,1,0,1,1\n0,1,1,2,1\n", "a_rad: points say the phase without"),
         ("cell,arm,a\n0,1,0\n", "either a coefficient b, or points"),
     ],
 )
@@ -158,6 +159,11 @@ def test_what_is_refused(text: str, match: str, tmp_path: Path) -> None:
     with pytest.raises((om.FormatError, om.InputError), match=match) as caught:
         read_heaters(path, om.Benes(2))
     assert "heaters.csv" in str(caught.value)
+
+
+def test_phases_are_those_of_points() -> None:
+    with pytest.raises(om.InputError, match="phases_rad are those of points"):
+        Heater(cell=0, arm=1, b_rad_per_v2=0.5, a_rad=0.5, phases_rad=[0.9, 2.0])
 
 
 def test_from_a_schedule_to_a_drive_table(tmp_path: Path) -> None:

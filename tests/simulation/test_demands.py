@@ -183,6 +183,24 @@ def file(tmp_path: Path) -> str:
     return str(tmp_path / "two.schedule.json")
 
 
+def test_flows_that_never_end_have_no_part_in_the_mean(tmp_path: Path) -> None:
+    problem = om.Demand.from_matrix([[0, 2], [4, 0]], delay_s=1.0, rate_bytes_per_s=1)
+    schedule = problem.schedule([[1, -1]], [2])
+    solution = om.Solution(
+        problem=problem,
+        schedule=schedule,
+        status=om.Status.FEASIBLE,
+        limit=om.Limit.TIME,
+        objective=3.0,
+        lower_bound=3.0,
+        method="by hand",
+    )
+    om.save(solution, tmp_path / "part.schedule.json")
+    done = call("simulate", tmp_path / "part.schedule.json", "--json", code=5)
+    tree = json.loads(done.stdout)
+    assert tree["mean_flow_completion_s"] == 3.0
+
+
 def test_the_command(file: str) -> None:
     result = call("simulate", file, "--flows")
     assert "complete" in result.stdout

@@ -163,7 +163,7 @@ def simulate(
             raise InputError("--rate, --aim and --planes are for lists of flows")
 
         # A problem or an answer: its kind tells whether it is a job or a demand.
-        content = read(file)
+        content: Any = read(file)
         problem = content.problem if isinstance(content, Solution) else content
         if at_s is not None:
             if changed_fields or has_rail_options or flows:
@@ -177,9 +177,8 @@ def simulate(
         if isinstance(problem, RailJob):
             if flows:
                 raise InputError("--flows is for demands and lists of flows; see --phases")
-            subject: Any = content
             options = {**rail_options, "force": force}
-            return _simulate_rails(file, subject, changed_fields, options, as_json)
+            return _simulate_rails(file, content, changed_fields, options, as_json)
         if has_rail_options:
             raise InputError(_FOR_RAIL_JOBS)
         return _simulate_demand(file, as_solution(content, file), changed_fields, flows, as_json)
@@ -289,7 +288,9 @@ def _simulate_demand(
     # The schedule stays as it is; fields of the problem, such as its rates, may be others.
     problem = replace(solution.problem, **changes)
     outcome = replay(problem, solution)
-    demand_bytes = problem.demand_bytes
+
+    # Flows that never end have the completion time -1, and no part in the mean.
+    is_complete = (problem.demand_bytes > 0) & (outcome.flow_completion_s >= 0)
 
     # Between events queues change at constant rates, so that the trapezoidal rule is exact.
     queued_byte_s = np.trapezoid(outcome.queue_bytes.sum(axis=1), outcome.times_s)
@@ -301,7 +302,7 @@ def _simulate_demand(
         "circuit_bytes": outcome.circuit_bytes,
         "packet_bytes": outcome.packet_bytes,
         "left_bytes": float(outcome.left_bytes.sum()),
-        "mean_flow_completion_s": _mean(outcome.flow_completion_s[demand_bytes > 0]),
+        "mean_flow_completion_s": _mean(outcome.flow_completion_s[is_complete]),
         "mean_busy": _mean(outcome.busy),
         "reconfiguring": outcome.reconfiguring,
         "mean_queue_bytes": mean_queue_bytes,
@@ -316,12 +317,12 @@ def _simulate_demand(
 
     # A line for each flow: its ports by name, its bytes, and when it is complete.
     labels = problem.fabric.labels
-    for source, destination in np.argwhere(demand_bytes > 0).tolist():
+    for source, destination in np.argwhere(problem.demand_bytes > 0).tolist():
         completion_s = outcome.flow_completion_s[source, destination]
         end = write_amount(float(completion_s), "s")
         if completion_s < 0:
             end = write_amount(float(outcome.left_bytes[source, destination]), "B") + " left over"
-        size = write_amount(float(demand_bytes[source, destination]), "B")
+        size = write_amount(float(problem.demand_bytes[source, destination]), "B")
         click.echo(f"  {labels[source]} -> {labels[destination]}: {size}, {end}")
     return code
 
@@ -403,8 +404,13 @@ def _simulate_rails(
     ready, and the wait of that operation for its circuits is exposed.
     """
     with_jitter = options["jitter"] is not None
-    if changes and (options["triggers"] is not None or with_jitter):
-        raise InputError("--jitter and --triggers take the job as it is")
+    has_order = options["triggers"] is not None or isinstance(subject, Solution)
+    if (options["triggers"] is not None or with_jitter) and (
+        changes or (has_order and options["policy"] is not None)
+    ):
+        raise InputError(
+            "--jitter and --triggers take the job as it is, and a plan with its order"
+        )
     if not with_jitter and {options["runs"], options["seed"], options["output"]} != {None}:
         raise InputError("--runs, --seed and -o are for --jitter")
     if with_jitter and options["phases"]:

@@ -244,7 +244,8 @@ def _check_completion(
     is_wrong = left > 0
     if problem.objective == "matchings":
         rule = "the circuits add up to the demand"
-        is_wrong = served != problem.ticks[sources, destinations]
+        wanted = problem.ticks[sources, destinations]
+        is_wrong = served != wanted
     for entry in np.flatnonzero(is_wrong):
         findings.refuse(
             rule,

@@ -58,6 +58,14 @@ ONE = demand([[6]])
 RAISED = demand([[2]], delay_s=2.0, min_slot_s=8.0)
 ONE_TICK = om.Demand.from_matrix([[1, 0], [0, 1]], objective="matchings")
 EXACT = om.Demand.from_matrix([[1, 2], [2, 1]], objective="matchings")
+BOTH_WAYS = om.Demand(
+    om.IdealSwitch(2, bidirectional=True),
+    [[0, 6], [10, 0]],
+    delay_s=0.0,
+    quantum_s=1.0,
+    objective="matchings",
+)
+"""A circuit that carries both directions lasts as long as the larger one."""
 KEPT = om.Demand.from_matrix([[3]], objective="matchings", switching="per-circuit", delay_s=1.0)
 """A circuit that stays carries nothing in the delay where matchings are counted."""
 WEIGHTS = om.Demand.from_matrix([[1, 2, 6], [3, 3, 3], [5, 4, 0]], objective="matchings")
@@ -284,6 +292,14 @@ ROWS = [
         EXACT,
         EXACT.schedule([[0, 1], [1, 0]], [2, 2]),
         "from port 0 to port 0: the circuits add up to the demand: got 2 s of circuit",
+    ),
+    Row(None, BOTH_WAYS, BOTH_WAYS.schedule([[1, 0]], [10]), figures={"objective": 1.0}),
+    Row(
+        "the circuits add up to the demand",
+        BOTH_WAYS,
+        BOTH_WAYS.schedule([[1, 0]], [8]),
+        "from port 0 to port 1: the circuits add up to the demand: got 8 s of circuit,"
+        " expected 10 s",
     ),
     Row(
         "the circuits add up to the demand",
