@@ -163,7 +163,7 @@ def test_what_is_refused(text: str, match: str, tmp_path: Path) -> None:
 
 def test_phases_are_those_of_points() -> None:
     with pytest.raises(om.InputError, match="phases_rad are those of points"):
-        Heater(cell=0, arm=1, b_rad_per_v2=0.5, a_rad=0.5, phases_rad=[0.9, 2.0])
+        Heater(cell=0, arm=1, b_rad_per_v2=0.5, a_rad=0.5, phases_rad=np.array([0.9, 2.0]))
 
 
 def test_from_a_schedule_to_a_drive_table(tmp_path: Path) -> None:
