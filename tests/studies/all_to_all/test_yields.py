@@ -132,7 +132,7 @@ def test_fixed_matchings_are_judged_one_by_one(faults: tuple[Fault, ...]) -> Non
 def test_what_nothing_quick_decides_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     matching = np.array([3, 2, 1, 0], dtype=np.int32)
     repair = repair_of(om.Routing(MESH, matching))
-    monkeypatch.setattr(Repair, "_reroute", lambda *_: None)
+    monkeypatch.setattr(Repair, "_reroute_slot", lambda *_: None)
     monkeypatch.setattr(Faulty, "dead_pairs", lambda _: frozenset())
     seen = set()
     for kind, cell in itertools.product(CELL_FAULTS, range(MESH.n_cells)):
