@@ -379,8 +379,9 @@ def test_sums_begin_over_the_circuits_that_are_up() -> None:
 
 
 def test_shifts_that_are_left_out_for_want_of_time_are_said() -> None:
+    """All of them take 0.3 s on a quick machine, six times as long as there is."""
     problem = om.Collective("all-to-all", 1024, 1e8, alpha_s=1e-6, delay_s=1e-3)
-    solution = om.solve(problem, seed=0, time_limit_s=0.3)
+    solution = om.solve(problem, seed=0, time_limit_s=0.05)
     assert solution.limit is om.Limit.TIME
 
 
