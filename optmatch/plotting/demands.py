@@ -489,7 +489,7 @@ def left_bytes(solution: Solution, times_s: ArrayLike) -> NDArray[np.float64]:
         sent_bytes = sending_s * problem.rate_bytes_per_s
         np.subtract.at(left[k], (data.source, data.destination), sent_bytes)
 
-    # Differences of rounding are not left over.
+    # Less than 1e-9 of the largest demand is a difference of rounding, and counts as 0.
     rounding_bytes = 1e-9 * float(problem.demand_bytes.max(initial=0.0))
     return np.where(left > rounding_bytes, left, 0.0)
 

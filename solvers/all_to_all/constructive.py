@@ -102,7 +102,7 @@ def solve(
 def _yield_plans(
     problem: AllToAll, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> Iterator[tuple[float, RoundSlots]]:
-    """Yield two plans, each with the cells on all its routes; the second has fewer toggles.
+    """Yield two plans, each with the cells on all its routes; the second has no more toggles.
 
     The second plan puts the slots in an order with few toggles, and turns loops to pass fewer
     cells, or to leave more cells in the state of the slots before. Nothing is yielded where faults

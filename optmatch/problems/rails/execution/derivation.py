@@ -1,7 +1,7 @@
 """Derives from a rail plan with times a plan of orders that a controller can execute.
 
 A plan with times fixes when each operation and each change of circuits starts. A controller knows
-no times: it waits for messages. Five words say what is left of a plan:
+no times: it waits for messages. These words say what is left of a plan:
 
 - An *event* is a computation, or a communication of several ranks as one.
 - A *trigger* is one change of circuits of a rail, which the controller makes as one. Trigger k
