@@ -1,9 +1,10 @@
-"""Comparisons of fabrics, methods and costs: bars, curves, and performance profiles."""
+"""Comparisons of fabrics, methods and costs: dots, curves, and performance profiles."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -30,18 +31,19 @@ if TYPE_CHECKING:
 
 
 class Panel(NamedTuple):
-    """A chart: at each label a group of bars, one for each series."""
+    """A chart: at each label a row of dots, one for each series."""
 
     title: str
-    ylabel: str
+    quantity: str
+    """What the dots measure, with its unit."""
     labels: list[str]
-    """Along the x axis."""
+    """The names of the rows, from above."""
     series: dict[str, list[float]]
-    """Heights of bars by name, in the order of the labels."""
+    """Values by name, in the order of the labels."""
 
 
 def jitter_data(rows: Sequence[Mapping[str, Any]]) -> Panel:
-    """Lay out step times of training jobs with random durations of computations as grouped bars.
+    """Lay out step times of training jobs with random durations of computations as rows of dots.
 
     Parameters
     ----------
@@ -63,7 +65,7 @@ def jitter_data(rows: Sequence[Mapping[str, Any]]) -> Panel:
 
 
 def plot_jitter(rows: Sequence[Mapping[str, Any]], *, fig: Figure | None = None) -> Figure:
-    """Draw as bars the step times of training jobs whose computations take random times.
+    """Draw as dots the step times of training jobs whose computations take random times.
 
     Parameters
     ----------
@@ -72,39 +74,42 @@ def plot_jitter(rows: Sequence[Mapping[str, Any]], *, fig: Figure | None = None)
     fig
         Where to draw; None makes a new figure.
     """
-    return draw_bars_by_label(jitter_data(rows), fig=fig)
+    return draw_dots_by_label(jitter_data(rows), fig=fig)
 
 
-def draw_bars_by_label(
+def draw_dots_by_label(
     panel: Panel, *, fig: Figure | None = None, ax: Axes | None = None
 ) -> Figure:
-    """Draw a chart of grouped bars into axes, an empty figure or a new one; NaN has no bar.
+    """Draw a chart of rows of dots into axes, an empty figure or a new one; NaN has no dot.
 
-    ``panel.series[name][group]`` is the height of the bar of a series in the group that
-    ``panel.labels[group]`` names.
+    ``panel.series[name][row]`` is the value of a series in the row that ``panel.labels[row]``
+    names. The axis begins near the least value, not at 0, so that small differences are seen.
     """
-    width_inches = 12.0 if len(panel.labels) > 9 else 5.0
-    font = max(8.0, 0.64 * width_inches)
+    n_rows = len(panel.labels)
     is_new = ax is None
-    ax = axes_of(axes_within(fig, ax), width_inches, 4.0)
-    n_series = len(panel.series)
-    bar_width = 0.8 / max(1, n_series)
-    for k, (name, values) in enumerate(panel.series.items()):
-        # The bars of a group lie around its label.
-        offset = (k - (n_series - 1) / 2) * bar_width
-        places = [group + offset for group in range(len(values))]
-        ax.bar(places, values, bar_width, color=palette.circuit_colour(k), label=name)
+    ax = axes_of(axes_within(fig, ax), 8.0, min(30.0, 1.6 + 0.4 * n_rows))
+    for number, (name, values) in enumerate(panel.series.items()):
+        # The dots of a row lie below each other, so that equal ones are all seen.
+        offset = 0.6 * ((number + 0.5) / len(panel.series) - 0.5)
+        places = np.arange(n_rows) + offset
+        colour = palette.circuit_colour(number)
+        ax.plot(values, places, _MARKERS[number % 5], color=colour, label=name, markersize=5)
 
-    n_letters = sum(len(label) for label in panel.labels)
-    rotation = 90 if n_letters > 50 else 0
-    ax.set_xticks(range(len(panel.labels)), panel.labels, rotation=rotation)
-    ax.set_title(panel.title, fontsize=font + 2)
-    ax.set_ylabel(panel.ylabel, fontsize=font)
-    ax.tick_params(labelsize=font)
-    ax.set_ylim(bottom=0.0)
-    if n_series > 1:
-        _add_legend(ax, font, has_room=is_new)
+    # Rows downwards, with lines between them.
+    ax.set_yticks(range(n_rows), panel.labels, fontsize=8)
+    ax.tick_params(left=False)
+    ax.set(ylim=(n_rows - 0.5, -0.5), xlabel=panel.quantity)
+    for row in range(1, n_rows):
+        ax.axhline(row - 0.5, color=palette.CELL_FILL)
+    _scale_axis(ax.xaxis, chain(*panel.series.values()), largest_linear_factor=10.0)
+    ax.set_title(panel.title, fontsize=10)
+    ax.grid(axis="x", color=palette.CELL_FILL)
+    ax.set_axisbelow(True)
+    _add_legend(ax, 8, has_room=is_new)
     return figure_of(ax)
+
+
+_MARKERS = "os^Dv"
 
 
 def _add_legend(ax: Axes, font_size: float, *, has_room: bool) -> None:
@@ -177,16 +182,18 @@ def plot_costs(rows: Sequence[CostComparison], *, fig: Figure | None = None) -> 
     )
     for ax, (values, label) in zip(panels, sides, strict=True):
         for k, design in enumerate(DESIGNS):
-            ax.loglog(
+            ax.plot(
                 data.n_gpus,
                 values[k],
-                marker="os^"[k],
+                marker=_MARKERS[k],
+                markersize=6 - 1.5 * k,  # lines that lie on each other are all seen
+                linewidth=2.5 - 0.7 * k,
                 color=palette.circuit_colour(k),
                 label=design.replace("-", " "),
             )
         ax.set(xlabel="GPUs", ylabel=label)
-        ax.set_xticks(data.n_gpus, [f"{size:,}" for size in data.n_gpus], fontsize=8, rotation=45)
-        ax.minorticks_off()
+        _scale_axis(ax.xaxis, data.n_gpus, largest_linear_factor=1.0)
+        _scale_axis(ax.yaxis, values.ravel(), largest_linear_factor=1.0)
         ax.grid(color=palette.FAINT_INK, alpha=0.25)
     panels[0].legend(frameon=False, fontsize=8)
     return fig
@@ -379,6 +386,7 @@ def _draw_spread(
         extreme = float(worst(of_fabric))
         ax.plot([extreme], [k], "D", color=colour, ms=5)
         _note(ax, f"{extreme:.1f}", extreme, k, xytext=(0, 8), ha="center", va="baseline")
+    _scale_axis(ax.xaxis, chain(*values), largest_linear_factor=math.inf)
     ax.set_xlabel(label)
     ax.grid(axis="x", color=palette.CELL_FILL)
     ax.set_axisbelow(True)
@@ -423,7 +431,7 @@ class MethodResult(Protocol):
 
 
 def methods_data(rows: Sequence[MethodResult]) -> Panel:
-    """Lay out a comparison of methods as a chart: a group of bars for each problem.
+    """Lay out a comparison of methods as a chart: a row of dots for each problem.
 
     Parameters
     ----------
@@ -486,7 +494,7 @@ def methods_data(rows: Sequence[MethodResult]) -> Panel:
 def plot_methods(
     rows: Sequence[MethodResult], *, fig: Figure | None = None, ax: Axes | None = None
 ) -> Figure:
-    """Draw a comparison of methods: for each problem a bar for the objective of each method.
+    """Draw a comparison of methods: for each problem a dot for the objective of each method.
 
     Parameters
     ----------
@@ -502,7 +510,7 @@ def plot_methods(
     methods_data : What is drawn.
     optmatch.compare_methods : Makes the rows.
     """
-    return draw_bars_by_label(methods_data(rows), fig=fig, ax=ax)
+    return draw_dots_by_label(methods_data(rows), fig=fig, ax=ax)
 
 
 _MAX_FACTOR = 10.0
@@ -689,15 +697,18 @@ def plot_variation(
     # Objectives of different numbers of slots do not compare.
     has_several_slots = len({n for line in lines for n in line.slots_of.values()}) > 1
 
-    # A line for each method; bounds of lines that belong together are one.
+    # A line for each method, the thinner the later, so that those on each other are all seen;
+    # bounds of lines that belong together are one.
+    widths = np.linspace(3.0, 1.0, len(lines)) if len(lines) > 1 else [1.5]
     for number, line in enumerate(lines):
         places = [place_of[value] for value in line.values]
         order = np.argsort(places, kind="stable")
         ax.plot(
             np.array(places)[order],
             np.array(line.objectives)[order],
-            marker="os^Dv"[number % 5],
-            markersize=4,
+            marker=_MARKERS[number % 5],
+            markersize=widths[number] + 3,
+            linewidth=widths[number],
             linestyle=line_style,
             color=palette.circuit_colour(number),
             label=line.label,
@@ -717,9 +728,13 @@ def plot_variation(
                 _note(ax, count(slots, "slot"), place, objective, xytext=(3, 5))
             last_slots = slots
     for number, bounds in enumerate(filter(None, bound_of.values())):
-        label = None if number else "lower bound"
         ax.plot(
-            *zip(*sorted(bounds.items()), strict=True), ":", color=palette.INK, lw=1, label=label
+            *zip(*sorted(bounds.items()), strict=True),
+            ":" if are_numbers else "_",
+            markersize=16,
+            color=palette.INK,
+            linewidth=1,
+            label=None if number else "lower bound",
         )
 
     if are_numbers:
@@ -762,7 +777,8 @@ def _scale_axis(
     """Scale an axis by its values, and write ticks at 1, 2 and 5 with their unit.
 
     It is logarithmic where positive values span more than `largest_linear_factor`, with ticks at 1
-    alone over more than two powers of ten.
+    alone where those at 2 and 5 have no room: over more than two powers of ten across, or three
+    up.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -777,7 +793,9 @@ def _scale_axis(
     factor = max(finite) / min(finite) if finite and min(finite) > 0 else 0.0
     if factor > largest_linear_factor:
         axis._set_axes_scale("log")  # type: ignore[attr-defined]
-        axis.set_major_locator(LogLocator(subs=(1.0,) if factor > 100.0 else (1.0, 2.0, 5.0)))
+        largest_with_fives = 100.0 if axis.axis_name == "x" else 1000.0
+        subs = (1.0,) if factor > largest_with_fives else (1.0, 2.0, 5.0)
+        axis.set_major_locator(LogLocator(subs=subs))
         axis.set_minor_formatter(NullFormatter())
     else:
         axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))

@@ -255,8 +255,8 @@ _N_HALVINGS = 3
 """How often `vary` halves the distance of values around a crossing: of decades factors of 1.3.
 
 Each takes a solve by both methods."""
-_MOST_BARS = 12
-"""The most problems that are drawn as bars; more of them are a performance profile."""
+_MOST_ROWS = 12
+"""The most problems that are drawn as rows of dots; more are a performance profile."""
 
 
 class Crossing(NamedTuple):
@@ -613,9 +613,9 @@ class MethodComparison(RowsStudy[Row]):
         title: str | None = None,
         profiles: bool | None = None,
     ) -> Figure:
-        """Draw lines over the field that varies, else bars by problem, or profiles of many.
+        """Draw lines over the field that varies, else dots by problem, or profiles of many.
 
-        Bars are objectives over the smallest one of their problem. Of more than a dozen problems a
+        Dots are objectives over the smallest one of their problem. Of more than a dozen problems a
         performance profile shows how often each method is within a factor of the best objective,
         and of the shortest time.
 
@@ -628,14 +628,14 @@ class MethodComparison(RowsStudy[Row]):
         title
             A title above.
         profiles
-            Whether profiles are drawn instead of bars; None: of more than a dozen problems.
+            Whether profiles are drawn instead of dots; None: of more than a dozen problems.
         """
         from optmatch.plotting import comparison
 
         if profiles is None:
-            profiles = len({row.name for row in self}) > _MOST_BARS
+            profiles = len({row.name for row in self}) > _MOST_ROWS
 
-        # Lines of fields that vary, profiles of many problems, or bars of a few.
+        # Lines of fields that vary, profiles of many problems, or dots of a few.
         if self._values:
             unit = next(iter(self._units.values()), "")
             field = self._first_field()
@@ -645,7 +645,7 @@ class MethodComparison(RowsStudy[Row]):
             crossings = [crossing for crossing in self.crossings() if crossing.field == field]
             drawn = comparison.plot_variation(lines, field, unit, crossings, fig=fig, ax=ax)
 
-        # Without fields: profiles, or bars.
+        # Without fields: profiles, or dots.
         elif profiles:
             if ax is not None:
                 raise InputError("profiles take two axes: give an empty figure, fig", where="ax")

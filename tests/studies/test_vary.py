@@ -23,6 +23,7 @@ from optmatch.studies.comparisons import MethodComparison, find_field
 from optmatch.sweeps.store import Task, row_of
 from optmatch.sweeps.sweep import sweep
 from tests.helpers.command import call
+from tests.plotting.test_every_kind import shown_texts
 
 GATHER = om.Collective("all-gather", 8, 1e6, alpha_s=1e-6, rate_bytes_per_s=50e9)
 DELAYS = [1e-6, 1e-5, 1e-4]
@@ -109,6 +110,29 @@ def test_a_line_for_each_value_of_further_fields() -> None:
     assert [text.get_text() for text in words.get_xticklabels()] == ["free", "dark"]
     (points, *_) = words.get_lines()
     assert points.get_linestyle() == "None", "words have no order"
+    assert all(line.get_linestyle() == "None" for line in words.get_lines()), "nor have bounds"
+
+
+def test_lines_that_lie_on_each_other_are_all_seen() -> None:
+    """The last of equal lines hid the others, and one took them for missing."""
+    study = om.vary(GATHER, {"size_bytes": [1e3, 1e6], "delay_s": [0.0, 1e-6]}, ["ring"])
+    first, second = [
+        line for line in study.plot().axes[0].get_lines() if line.get_marker() != "None"
+    ]
+    assert np.array_equal(first.get_ydata(), second.get_ydata())
+    assert first.get_linewidth() > second.get_linewidth()
+
+
+def test_two_and_a_half_powers_of_ten_have_more_than_two_ticks() -> None:
+    """Objectives from 40 us to 5 ms had labels at 100 us and 1 ms alone."""
+    study = om.vary(GATHER, {"delay_s": [1e-6, 1e-3]}, ["bruck"])
+    rows = [
+        replace(row, objective=v, lower_bound=v)
+        for row, v in zip(study, (4e-5, 5e-3), strict=True)
+    ]
+    figure = MethodComparison(rows, values=study._values, units=study._units).plot()
+    texts = [text.get_text() for text in shown_texts(figure)]
+    assert {"50 µs", "100 µs", "200 µs", "1 ms", "2 ms", "5 ms"} <= set(texts)
 
 
 def test_methods_cross_on_the_same_problem_along_each_field() -> None:
