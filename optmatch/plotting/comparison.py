@@ -793,7 +793,7 @@ def _scale_axis(
     factor = max(finite) / min(finite) if finite and min(finite) > 0 else 0.0
     if factor > largest_linear_factor:
         axis._set_axes_scale("log")  # type: ignore[attr-defined]
-        largest_with_fives = 100.0 if axis.axis_name == "x" else 1000.0
+        largest_with_fives = 100.0 if axis is axis.axes.xaxis else 1000.0
         subs = (1.0,) if factor > largest_with_fives else (1.0, 2.0, 5.0)
         axis.set_major_locator(LogLocator(subs=subs))
         axis.set_minor_formatter(NullFormatter())
