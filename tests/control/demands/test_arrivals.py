@@ -9,6 +9,7 @@ import pytest
 
 import optmatch as om
 from optmatch.control import replay_flows
+from optmatch.control.demands.flows import FlowQueue, Urgency
 from optmatch.io import read_flows
 from optmatch.io.matrices import FlowList
 from tests.control.demands.test_rolling import complete_in_turn, run_next_slot
@@ -89,6 +90,14 @@ def test_a_light_flow_does_not_wait_for_ever() -> None:
             break
     (tick,) = [tick for demand, tick in completions if demand == 0]
     assert tick / 1e15 <= 2 * due_s + 6.0  # and the slot that was committed
+
+
+def test_a_flow_is_urgent_until_it_cannot_be_in_time() -> None:
+    """Its latest start is 1000 - 5 - 10, and twelve delays before that it becomes urgent."""
+    queue = FlowQueue(2, delay=10)
+    queue.add(0, [((0, 1), 5)], 0, Urgency(deadline=1000))
+    in_time = [tick for tick in range(850, 1000) if queue.urgent_places(tick)]
+    assert in_time == list(range(865, 986))
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_the_command_starts_from_a_preset() -> None:
     ("line", "message"),
     [
         ("--preset llama3-405b --gpus 3000", "gpus = 3000: llama3-405b needs a multiple of 2048"),
-        ("--preset gpt3-175b-fsdp --gpus 1000", "needs a multiple of 512 (dp 512)"),
+        ("--preset mixtral-8x22b --gpus 1000", "needs a multiple of 128 (dp 8 x tp 2 x pp 8)"),
         ("--preset llama3-405b --gpus 2048 --order tp-dp", "order = tp, dp: each of dp, tp, pp"),
         (
             "--preset llama3-405b --gpus 2048 --stage-layers 1,x",

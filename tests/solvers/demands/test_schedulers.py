@@ -18,6 +18,7 @@ from optmatch.solvers.demands.decomposer import Decomposer
 from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.line_pairs import count_terms, guess_weights
 from optmatch.solvers.demands.plans import Plan, finish_plan, only_demanded, serve, tidy
+from optmatch.solvers.demands.realisable import Realiser
 from optmatch.solvers.demands.scheduling import divide_among_planes, former_plan
 from optmatch.testing.demands import best_demand
 from optmatch.testing.routing import largest_matchings
@@ -215,6 +216,12 @@ def test_guesses_of_weights_end_with_what_is_forced(n: int, count: int, seed: in
     assert [is_forced for _, is_forced in guesses] == [False] * (len(guesses) - 1) + [True]
     entries = set(matrix[matrix > 0].tolist())
     assert all(set(weights) <= entries and len(weights) <= count for weights, _ in guesses)
+
+
+def test_a_pair_whose_port_is_taken_is_left_out() -> None:
+    """By 0 -> 1, of the largest claim, the next two are: one from its source, one to its end."""
+    realiser = Realiser(om.Demand(om.IdealSwitch(3), np.ones((3, 3)) - np.eye(3)))
+    assert realiser.place([(0, 1), (0, 2), (2, 1), (1, 0)]).tolist() == [1, 0, -1]
 
 
 @pytest.mark.parametrize(
