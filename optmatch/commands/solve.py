@@ -335,8 +335,8 @@ def _print_solution(
 
     # Statistics of the method, but those that rows above have already.
     for key, value in solution.stats.items():
-        if key in ("reason", "slots", "compile_s"):
-            continue
+        if key in ("reason", "slots", "compile_s") or (key, value) == ("rounds_late", 0):
+            continue  # without late ranks no round is late
         if verbose or type(value) in (int, float) or key == "fewest_slots":
             rows[key] = value
     print_rows(rows)

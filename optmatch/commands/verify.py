@@ -470,7 +470,10 @@ def _print_report(name: str, report: Report, problem: Problem, *, budget_is_kept
         words = _WORDS_OF_FIGURE.get(figure, figure)
         is_score = isinstance(value, tuple) or figure.startswith(("objective", "lower_bound"))
         rows[words] = write_score(value, unit_of(problem)) if is_score else value
-    print_rows(rows)
+    # Without a late rank no round is late.
+    print_rows(
+        {name: value for name, value in rows.items() if (name, value) != ("rounds_late", 0)}
+    )
 
     for check in report.skipped:
         click.echo(f"  not checked: {check}")

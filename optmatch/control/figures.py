@@ -24,6 +24,11 @@ class Histogram(NamedTuple):
     counts: tuple[int, ...]
     sum_s: float
 
+    def __repr__(self) -> str:
+        """Say how many times there were, and their mean: the counts are for machines."""
+        n_times = sum(self.counts)
+        return f"Histogram({n_times} times, mean {self.sum_s / max(1, n_times):.3g} s)"
+
 
 class Call(NamedTuple):
     """An event for `on_event`: a call that has returned or raised."""

@@ -71,6 +71,18 @@ def _write_cell(name: str, value: Any, unit: str) -> str:
     return write_amount(value, unit) if unit else f"{value:.4g}"
 
 
+def align_columns(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return lines of texts with all cells of a column equally wide: the first one to the left.
+
+    Examples
+    --------
+    >>> align_columns([["method", "time"], ["ring", "9 s"]])
+    [['method', 'time'], ['ring  ', ' 9 s']]
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [[name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])] for name, *cells in lines]
+
+
 def html_table(lines: Sequence[Sequence[str]], style: str = "") -> str:
     """Return lines of texts, titles first, as a table of HTML; `style` is its class in CSS."""
     titles, *entries = lines

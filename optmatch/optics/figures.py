@@ -148,6 +148,9 @@ class Optics(Value):
         before the first.
     notes
         Notes for a reader: where figures have few digits.
+    port_names
+        ``port_names[port]``: the names that a netlist gives the port where its light comes in, and
+        where light to it goes out; none of other fabrics.
 
     See Also
     --------
@@ -185,6 +188,7 @@ class Optics(Value):
     heat_rad: Annotated[NDArray[np.float64], Axes(2)]
     settling_s: NDArray[np.float64]
     notes: tuple[str, ...] = ()
+    port_names: tuple[tuple[str, str], ...] = ()
 
     @property
     def lit(self) -> NDArray[np.bool_]:
@@ -406,11 +410,16 @@ class Optics(Value):
         dict of array
             By name, with an entry for each circuit: ``slot``, ``source``, ``destination``,
             ``cells`` passed, ``length_m``, ``delay_s``, ``insertion_loss_db`` and
-            ``signal_to_crosstalk_db``, infinite without crosstalk.
+            ``signal_to_crosstalk_db``, infinite without crosstalk. On a netlist ``from`` and
+            ``to`` have the names of both ports.
         """
         slot, source = np.nonzero(self.lit)
         columns: dict[str, NDArray[Any]] = {"slot": slot, "source": source}
         columns["destination"] = self.matchings[self.lit]
+        if self.port_names:
+            sender_names, receiver_names = np.array(self.port_names).T
+            columns["from"] = sender_names[source]
+            columns["to"] = receiver_names[columns["destination"]]
         for name in ("cells", "length_m", "delay_s", *_CIRCUIT_FIGURES):
             columns[name] = getattr(self, name)[self.lit]
         return columns

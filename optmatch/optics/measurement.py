@@ -183,6 +183,11 @@ def measure_optics(
         errors_rad = np.zeros((graph.n_cells, 2))
     waveguide_amplitude = 10 ** (-waveguide_loss_db(graph, cells.device) / 20)
 
+    # A netlist has names where light comes in and goes out.
+    names: tuple[tuple[str, str], ...] = ()
+    if graph.names is not None:
+        names = tuple(zip(fabric.sender_names, fabric.receiver_names, strict=True))
+
     # The light of each slot. Its energy is conserved but for rounding.
     slots = [
         _solve_slot(fabric, cells, errors_rad, waveguide_amplitude, row, frequencies)
@@ -234,6 +239,7 @@ def measure_optics(
         heat_rad=heat_turns(graph, cells, states),
         settling_s=np.where(changes, cells.settling_s, 0.0).max(initial=0.0, axis=1),
         notes=tuple(notes),
+        port_names=names,
     )
 
 

@@ -251,6 +251,13 @@ def _measure_fabric(
 
 _ALL_LINKS = "all links at once"
 """The line of steps on rails where nothing has to change."""
+_NOTICEABLY_LONGER = 1.1
+"""Steps on rails are compared with so many times the step with all links.
+
+They are longer by some rounding almost everywhere; 10 % are seen in a picture.
+"""
+_LIMIT_OF_STEPS = f"{_NOTICEABLY_LONGER:g} x {_ALL_LINKS}"
+"""What a line of steps on rails crosses where it becomes noticeably longer."""
 _N_HALVINGS = 3
 """How often `vary` halves the distance of values around a crossing: of decades factors of 1.3.
 
@@ -267,7 +274,7 @@ class Crossing(NamedTuple):
     before: str
     """The method that is lower at smaller values; or the word, as ``"dp ring"``, by one method."""
     after: str
-    """What is lower at larger values."""
+    """What is lower at larger values; of steps on rails, 1.1 times the step with all links."""
     field: str
     """The name of the field."""
     others: str
@@ -453,19 +460,13 @@ class MethodComparison(RowsStudy[Row]):
 
         Answers are compared by objective and slots, where methods and all other fields are equal.
         """
-        rows_of_rest: dict[str, list[Any]] = {}
+        merits_of_rest: dict[str, list[Any]] = {}
         for row in self:
             if row.objective is not None:
                 rest = {**self._values[row.name], field: None, "method": row.method}
-                rows_of_rest.setdefault(str(rest), []).append(row)
-
-        # Objectives may have levels; of all-to-alls slots come before them.
-        for first, *others in rows_of_rest.values():
-            for row in others:
-                is_equal = np.allclose(row.objective, first.objective, rtol=1e-9, atol=0.0)
-                if not is_equal or row.slots != first.slots:
-                    return False
-        return any(len(rows) > 1 for rows in rows_of_rest.values())
+                merits_of_rest.setdefault(str(rest), []).append(_merit(row))
+        are_equal = all(len(set(merits)) == 1 for merits in merits_of_rest.values())
+        return are_equal and any(len(merits) > 1 for merits in merits_of_rest.values())
 
     def _describe_crossings(self) -> Iterator[str]:
         """Say between which values of a field lines of a variation cross."""
@@ -478,10 +479,13 @@ class MethodComparison(RowsStudy[Row]):
             between = f"between {crossing.field} = {last} and {following}"
             place = f" at {crossing.others}" if crossing.others else ""
 
-            # No plan is below all links at once: lines part where changes begin to cost time.
-            if crossing.after == _ALL_LINKS:
-                sentence = f"a step by {crossing.before} begins to take longer than with all links"
-                yield f"{between} {sentence}{place}"
+            # No plan is below all links at once: it matters from where it is noticeably longer.
+            if _LIMIT_OF_STEPS in (crossing.before, crossing.after):
+                begins = "begins" if crossing.after == _LIMIT_OF_STEPS else "ceases"
+                (method,) = {crossing.before, crossing.after} - {_LIMIT_OF_STEPS}
+                percent = 100 * (_NOTICEABLY_LONGER - 1)
+                sentence = f"a step by {method} {begins} to take over {percent:.0f} % longer"
+                yield f"{between} {sentence} than with all links{place}"
                 continue
             sentence = (
                 f"break-even: {between}, {crossing.after} falls below {crossing.before}{place}"
@@ -499,17 +503,12 @@ class MethodComparison(RowsStudy[Row]):
         has_order = len(varied_fields) == 1 and varied_fields == self._fields_of_numbers()
         if len({row.method for row in self}) < 2 or not has_order:
             return
-        score_of_value: dict[float, tuple[float, float]] = {}
+
+        # The best row of each value; the first one of equal methods leads.
         leader_of_value: dict[float, Row] = {}
-        for row in self:
-            if isinstance(row.objective, int | float):
-                # Of all-to-alls slots come first; the first one of equal methods leads.
-                value = self._values[row.name][varied_fields[0]]
-                score = (float(row.slots or 0), float(row.objective))
-                slots, objective = score_of_value.get(value, (math.inf, math.inf))
-                if score < (slots, objective * (1 - 1e-9)):
-                    score_of_value[value] = score
-                    leader_of_value[value] = row
+        answered = [row for row in self if isinstance(row.objective, int | float)]
+        for row in sorted(answered, key=_merit):
+            leader_of_value.setdefault(self._values[row.name][varied_fields[0]], row)
 
         # Neighbouring values with the same leader are told together.
         def name_leader(value: float) -> str:
@@ -572,7 +571,11 @@ class MethodComparison(RowsStudy[Row]):
                 if first.others != second.others or {first.method, second.method} == {_ALL_LINKS}:
                     continue
                 if first.words == second.words or first.method == second.method:
-                    found += [(each, first, second) for each in _cross(first, second, field)]
+                    compared = second
+                    if second.method == _ALL_LINKS:
+                        limits_s = [_NOTICEABLY_LONGER * step_s for step_s in second.objectives]
+                        compared = second._replace(method=_LIMIT_OF_STEPS, objectives=limits_s)
+                    found += [(each, first, second) for each in _cross(first, compared, field)]
             crossing_lines += sorted(found, key=lambda entry: entry[0])
         return crossing_lines
 
@@ -657,6 +660,15 @@ class MethodComparison(RowsStudy[Row]):
             drawn = comparison.plot_methods(self, fig=fig, ax=ax)
         titled(drawn, title, ax)
         return drawn
+
+
+def _merit(row: Row) -> tuple[float, ...]:
+    """Return how good a row is, less is better, to nine digits: of all-to-alls slots come first.
+
+    Objectives may have levels.
+    """
+    levels: Any = row.objective if isinstance(row.objective, tuple) else (row.objective,)
+    return (row.slots or 0, *(float(f"{level:.9g}") for level in levels))
 
 
 def _cross(first: Line, second: Line, field: str) -> list[Crossing]:

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from optmatch.io.text import plain
-from optmatch.model.display import dataframe, html_table, write_table
+from optmatch.model.display import align_columns, dataframe, html_table, write_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,6 +79,11 @@ class Study(ABC):
                 line += f" (and {len(names) - 1} more)"
             lines.append(line)
         return lines
+
+    def __str__(self) -> str:
+        """Return the first table with units, and why rows were refused: what `print` shows."""
+        lines = ["  ".join(cells).rstrip() for cells in align_columns(self.written_rows())]
+        return "\n".join([*lines, *self.explanations()])
 
     def _repr_html_(self) -> str:
         """Show the first table in Jupyter, with units, and why rows were refused."""

@@ -57,6 +57,10 @@ def write_demand(**changes: Any) -> None:
             "MB: a number and its unit are one word: --bytes '1 MB'",
         ),
         ((*UNIFORM, "--delay", "1ms", "--bytes", "many"), "as 100MB, 4MiB"),
+        (
+            ("generate", "all-to-all", "--size", "4", "--delay", "25", "ms"),
+            "ms: a number and its unit are one word: --delay '25 ms'",
+        ),
     ],
 )
 def test_a_unit_apart_from_its_number_is_put_back(command: Any, told: str) -> None:
@@ -74,6 +78,43 @@ def test_a_size_is_that_of_an_ideal_switch_whatever_else_is_said() -> None:
     call("generate", "all-to-all", "--size", "8", "--dead-ports", "1", "-o", "a.json")
     fabric: Any = om.load("a.json").fabric  # type: ignore[union-attr]
     assert (fabric.type, fabric.fabric) == ("faulty", om.IdealSwitch(8))
+
+
+def test_a_mesh_without_a_size_is_told_one_that_is_enough() -> None:
+    """The least of published chips for 32 ports, and one that a solve shows for 10."""
+    for n_ports, size in ((32, "--rows 9 --cols 9"), (10, "--rows 4 --cols 4")):
+        told = call("generate", "all-to-all", "--ports", str(n_ports), code=2).stderr
+        assert f"{size}, enough for all pairs" in " ".join(told.split())
+    solution = om.solve(om.AllToAll(om.HexMesh(4, 4, ports=10)), seed=0)
+    assert solution.schedule is not None and solution.schedule.n_slots == 9
+
+
+def test_no_rank_is_late_where_none_is() -> None:
+    words = ("generate", "collective", "all-gather", "--ranks", "4", "--bytes", "1MB")
+    for late, is_told in (((), False), (("--late", "3=1ms"), True)):
+        call(*words, *late, "-o", "c.json", "--force")
+        solved = call("solve", "c.json", "-o", "c.schedule.json", "--force").stdout
+        verified = call("verify", "c.schedule.json").stdout
+        assert ("rounds late" in solved, "rounds late" in verified) == (is_told, is_told)
+
+
+def test_what_circuits_of_a_demand_miss_has_its_unit_and_slots() -> None:
+    demand: Any = om.Demand.from_matrix(
+        [[0, 3e9], [2e9, 0]], delay_s=0.0, quantum_s=1.0, rate_bytes_per_s=1e9
+    )
+    (wrong,) = om.verify(demand, demand.schedule([[1, 0], [1, -1]], [1, 1])).violations[:1]
+    assert str(wrong) == (
+        "from port 0 to port 1: all demand is served: got 2000000000 bytes by circuits in slots"
+        " [0 1], expected 3000000000 bytes"
+    )
+
+
+def test_figures_of_a_schedule_that_rolls_are_short() -> None:
+    rolling = om.RollingSchedule(om.IdealSwitch(4), delay_s=1e-5, rate_bytes_per_s=1e9)
+    rolling.add([[0, 1e6, 0, 0], [0] * 4, [0] * 4, [0] * 4])
+    figures = rolling.figures()
+    assert repr(figures["call_s"]["add"]).startswith("Histogram(1 times, mean ")
+    assert sum(figures["call_s"]["add"].counts) == 1
 
 
 def test_generate_says_what_it_wrote() -> None:

@@ -539,3 +539,14 @@ def test_a_solution_takes_its_device_by_place_or_by_name() -> None:
     assert om.measure_optics(solution).figures != figures
     with pytest.raises(om.InputError, match="two devices"):
         om.measure_optics(solution, "ideal", device="ideal")  # type: ignore[call-overload]
+
+
+def test_circuits_of_a_netlist_have_the_names_of_its_ports() -> None:
+    netlist = om.Netlist(
+        ["m"], {}, [("west", "m,a1"), ("east", "m,b1")], open_pins=["m,a2", "m,b2"]
+    )
+    optics = om.measure_optics(om.solve(om.Routing(netlist, [1, 0])), "smartlight")
+    table = optics.to_dataframe()
+    assert (table["from"].tolist(), table["to"].tolist()) == (["west", "east"], ["east", "west"])
+    mesh = om.measure_optics(om.solve(om.Routing(om.Crossbar(2), [0, 1])), "smartlight")
+    assert "from" not in mesh.to_dataframe()

@@ -219,6 +219,8 @@ def test_an_interrupt_keeps_the_rows_of_methods_that_are_done(
     problem: Any = om.load(DEMAND)
     study = om.compare_methods([problem], ["solstice", "eclipse", "tms"])
     assert repr(study) == "MethodComparison(1 rows)"
+    titles, row = str(study).splitlines()
+    assert titles.split()[:3] == ["name", "kind", "method"] and "solstice" in row
     assert ([row.method for row in study], study.complete) == (["solstice"], False)
     done = call("compare", DEMAND, "--methods", "solstice,eclipse,tms", "-q", code=130)
     assert [line.split()[2] for line in done.stdout.splitlines()] == ["method", "solstice"]

@@ -794,7 +794,11 @@ def _build_by_size(type_: str, shape: dict[str, Any]) -> Fabric:
             )
     for name in ("rows", "cols", "size"):
         if name in accepted and name not in shape:
-            raise click.UsageError(f"--{name}: needed for {type_}, as --{name} 9")
+            example = f"--{name} 9"
+            if type_ == "hex-mesh" and isinstance(shape.get("ports"), int):
+                side = max(4, math.ceil(shape["ports"] / 4) + 1)  # as docs/concepts.md says
+                example = f"--rows {side} --cols {side}, enough for all pairs of its ports"
+            raise click.UsageError(f"--{name}: needed for {type_}, as {example}")
     arguments = {_FIELD_OF_OPTION.get(name, name): value for name, value in shape.items()}
     return SWITCHES[type_](**arguments)
 

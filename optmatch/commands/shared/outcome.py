@@ -26,6 +26,7 @@ from optmatch.model import (
     Solution,
     VerificationError,
 )
+from optmatch.model.display import align_columns
 from optmatch.model.files import check_target, replace_file, suffix_of
 from optmatch.model.problem import split_unit, write_amount
 from optmatch.startup import end
@@ -245,7 +246,7 @@ def hint_of_unit(word: str, ctx: click.Context) -> str:
     for param in ctx.command.params:
         value = ctx.params.get(param.name or "")
         is_typed = ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
-        if param.type.name not in ("duration", "rate", "bytes") or value is None or not is_typed:
+        if not is_typed or not isinstance(value, int | float):
             continue
         try:
             param.type.convert(f"1 {word}", param, ctx)
@@ -359,17 +360,12 @@ def print_table(rows: Sequence[Sequence[str]], *, indent: int = 0) -> None:
     In a terminal with colours the first row, which has the titles, is bold, and words that say how
     a task went have a colour each.
     """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for number, (name, *figures) in enumerate(rows):
-        cells = [" " * indent + name.ljust(widths[0])]
-        for figure, width in zip(figures, widths[1:], strict=True):
-            cells.append(figure.rjust(width))
+    for number, (name, *figures) in enumerate(align_columns(rows)):
+        cells = [" " * indent + name, *figures]
         if number == 0 and len(rows) > 1:
             click.echo(click.style("  ".join(cells).rstrip(), bold=True))
             continue
-        painted = [_paint_word(cell) for cell in cells[:-1]]
-        painted.append(_paint_word(cells[-1].rstrip()))
-        click.echo("  ".join(painted).rstrip())
+        click.echo("  ".join(map(_paint_word, cells)).rstrip())
 
 
 def _paint_word(cell: str) -> str:

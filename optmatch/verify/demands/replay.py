@@ -100,7 +100,7 @@ def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Fin
     findings.figures["slots"] = n_slots
     end_ticks = max(ends, default=0)
     findings.figures["makespan_s"] = end_ticks * problem.tick_s
-    completion_s = _check_completion(problem, circuits, end_ticks, findings)
+    completion_s = _check_completion(problem, schedules, circuits, end_ticks, findings)
     findings.figures["completion_s"] = completion_s
     if problem.objective == "completion-s":
         findings.figures["objective"] = completion_s
@@ -185,14 +185,18 @@ def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDA
 
 
 def _check_completion(
-    problem: Demand, circuits: Sequence[Circuits], end_ticks: int, findings: Findings
+    problem: Demand,
+    schedules: Sequence[Schedule],
+    circuits: Sequence[Circuits],
+    end_ticks: int,
+    findings: Findings,
 ) -> float:
     """Compare served and wanted demand in ticks, and return when the last data arrive, in s.
 
-    `circuits` are those of each plane, and `end_ticks` is when the last slot ends. If 10 ticks are
-    wanted and circuits serve 7, a packet network carries the other 3; without one this is a
-    violation, and the result is infinite. Where matchings are counted, circuits have to serve
-    exactly what is wanted.
+    `schedules` and `circuits` are those of each plane, and `end_ticks` is when the last slot ends.
+    If 10 ticks are wanted and circuits serve 7, a packet network carries the other 3; without one
+    this is a violation, and the result is infinite. Where matchings are counted, circuits have to
+    serve exactly what is wanted.
 
     Sets the figures ``demand_s`` and ``circuit_s``, how long circuits would need for the demand
     and need for what they carry, and ``packet_s``, how long the packet network needs for the rest.
@@ -246,12 +250,21 @@ def _check_completion(
         rule = "the circuits add up to the demand"
         wanted = problem.ticks[sources, destinations]
         is_wrong = served != wanted
+
+    # Amounts are in the unit of the demand: seconds at the rate 1. The slots that have the circuit
+    # of an entry are listed plane by plane.
+    rate = problem.rate_bytes_per_s
+    unit = "s" if rate == 1 else "bytes"
     for entry in np.flatnonzero(is_wrong):
+        slots = [
+            str(np.flatnonzero(schedule.matchings[:, sources[entry]] == destinations[entry]))
+            for schedule in schedules
+        ]
         findings.refuse(
             rule,
             f"from port {sources[entry]} to port {destinations[entry]}",
-            f"{served[entry] * tick_s:g} s of circuit",
-            f"{wanted[entry] * tick_s:g} s",
+            f"{served[entry] * tick_s * rate:.12g} {unit} by circuits in slots {', '.join(slots)}",
+            f"{wanted[entry] * tick_s * rate:.12g} {unit}",
         )
     if left.any():
         return math.inf

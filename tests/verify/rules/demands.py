@@ -250,7 +250,8 @@ ROWS = [
         "all demand is served",
         PAIR,
         PAIR.schedule([[1, 0]], [2]),
-        "from port 0 to port 1: all demand is served: got 2 s of circuit, expected 3 s",
+        "from port 0 to port 1: all demand is served: got 2 s "
+        "by circuits in slots [0], expected 3 s",
     ),
     Row("all demand is served", PAIR, PAIR.schedule([[1, -1]], [3]), "from port 1 to port 0"),
     Row(None, PAIR, PAIR.schedule([[1, -1], [-1, 0]], [3, 2]), figures={"objective": 7.0}),
@@ -264,13 +265,15 @@ ROWS = [
         "all demand is served",
         STAYING,
         STAYING.schedule([[0, -1], [0, 1]], [2, 1]),
-        "from port 1 to port 1: all demand is served: got 1 s of circuit, expected 2 s",
+        "from port 1 to port 1: all demand is served: got 1 s "
+        "by circuits in slots [1], expected 2 s",
     ),
     Row(
         "all demand is served",
         STAYING,
         STAYING.schedule([[1, 0], [0, 1]], [1, 3]),
-        "from port 0 to port 0: all demand is served: got 3 s of circuit, expected 4 s",
+        "from port 0 to port 0: all demand is served: got 3 s "
+        "by circuits in slots [1], expected 4 s",
     ),
     Row(
         "all demand is served",
@@ -283,7 +286,8 @@ ROWS = [
         "all demand is served",
         TWO_WAYS,
         on_routes(ABOVE, BELOW),
-        "from port 0 to port 1: all demand is served: got 3 s of circuit, expected 4 s",
+        "from port 0 to port 1: all demand is served: got 3 s by circuits in slots [0 1],"
+        " expected 4 s",
     ),
     Row(None, EXACT, EXACT.schedule([[0, 1], [1, 0]], [1, 2]), figures={"objective": 2.0}),
     Row(None, KEPT, KEPT.schedule([[0], [0]], [2, 1]), figures={"objective": 2.0}),
@@ -291,14 +295,16 @@ ROWS = [
         "the circuits add up to the demand",
         EXACT,
         EXACT.schedule([[0, 1], [1, 0]], [2, 2]),
-        "from port 0 to port 0: the circuits add up to the demand: got 2 s of circuit",
+        "from port 0 to port 0: the circuits add up to the demand: got 2 s "
+        "by circuits in slots [0]",
     ),
     Row(None, BOTH_WAYS, BOTH_WAYS.schedule([[1, 0]], [10]), figures={"objective": 1.0}),
     Row(
         "the circuits add up to the demand",
         BOTH_WAYS,
         BOTH_WAYS.schedule([[1, 0]], [8]),
-        "from port 0 to port 1: the circuits add up to the demand: got 8 s of circuit,"
+        "from port 0 to port 1: the circuits add up to the demand: got 8 s "
+        "by circuits in slots [0],"
         " expected 10 s",
     ),
     Row(
