@@ -111,7 +111,7 @@ def test_what_circuits_of_a_demand_miss_has_its_unit_and_slots() -> None:
 
 def test_figures_of_a_schedule_that_rolls_are_short() -> None:
     rolling = om.RollingSchedule(om.IdealSwitch(4), delay_s=1e-5, rate_bytes_per_s=1e9)
-    rolling.add([[0, 1e6, 0, 0], [0] * 4, [0] * 4, [0] * 4])
+    rolling.add(np.eye(4, k=1) * 1e6)
     figures = rolling.figures()
     assert repr(figures["call_s"]["add"]).startswith("Histogram(1 times, mean ")
     assert sum(figures["call_s"]["add"].counts) == 1
