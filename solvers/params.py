@@ -28,7 +28,7 @@ class AllToAllParams(Params):
 class DemandParams(Params):
     """Parameters of method `best` for demands."""
 
-    rebuilds: Annotated[Index, "parts rebuilt without a limit, fewer where slots are many"] = 100
+    rebuilds: Annotated[Index, "parts rebuilt without a limit; of pairs 20 times as many"] = 100
     decompositions: Annotated[Count, "for fewest matchings: those drawn without a limit"] = 200
     orders: Annotated[Index, "for weighted groups: orders tried without a limit"] = 2000
 

@@ -1572,7 +1572,9 @@ def read_matrix(
     groups
         The file of communicator groups that belongs to a trace.
     skipped
-        A list: what a cut trace does not tell is left out, and added to it, see `read_chakra`.
+        A list, to read a trace whose files are cut: what lies behind the cut is left out, as are
+        messages and collectives of which a part is missing, and the list gets a message for each.
+        None: such a trace is an error.
 
     Returns
     -------

@@ -130,11 +130,11 @@ class Row:
     error
         Why it was refused or failed, or has no answer; else empty.
     slots
-        Of an all-to-all: the number of slots of its answer, which comes before the objective. None
-        of other kinds, and where there is no `answer`.
+        Of an all-to-all: the number of slots of its schedule, which comes before the objective.
+        None of other kinds, and where there is no schedule.
     answer
-        The solution, compressed, without its problem; None where there is none, or where the
-        store was read without answers.
+        The `Solution`, also one without a schedule: its JSON text without the problem, compressed
+        by zlib. None where the task was refused or failed, or the store was read without answers.
     """
 
     key: str

@@ -58,9 +58,10 @@ class Verdict(NamedTuple):
     outcome: Outcome
     """Whether it has ``"survived"``, has ``"failed"`` (proved), or is ``"unrepaired"`` (open)."""
     how: str
-    """``"untouched"``, ``"rerouted"``, ``"exchanged"`` or, by an exact model, ``"search"`` if it
-    survives; the proof that it does not: ``"dead pair"``, ``"prices"`` or ``"search"``;
-    ``"effort"`` without either."""
+    """How that was found. Survived: ``"untouched"`` (no slot is hit), ``"rerouted"`` (the same
+    matchings), ``"exchanged"`` (pairs moved between slots), ``"search"`` (an exact model). Failed:
+    ``"dead pair"`` (two ports that nothing joins), ``"prices"`` (linear programme), ``"search"``
+    (exhausted). Open: ``"effort"``, all steps gave up."""
     matchings: NDArray[np.int32] | None = None
     """(slots, ports) ``[slot, source] = destination``, -1 where idle; None if it has not
     survived."""

@@ -141,8 +141,11 @@ class UnservedEntries(NamedTuple):
     """(entries,): in, what a matching gains by the entry, >= 0."""
     lengths: NDArray[np.float64]
     """(choices,): scratch, the lengths in ticks that are compared for a slot."""
-    total: NDArray[np.float64]
+    most_served: NDArray[np.float64]
     """(choices,): scratch, for each length the sum over all rows of their best values."""
+    rate: NDArray[np.float64]
+    """(choices,): scratch, an upper bound on what a slot of each length serves for its time; -1
+    once the length was tried."""
     best_of_row: NDArray[np.float64]
     """(choices,): scratch, for each length the best value of the row that is added up."""
     sizes: NDArray[np.int64]

@@ -115,28 +115,33 @@ def _served_ticks(ticks, length, bonus):
 def _add_best_values(unserved, count, bonus, n_lengths):
     """Bound what a slot of each length can serve: add up the best value of each row.
 
-    Adds to ``unserved.total[k]`` for a slot of ``unserved.lengths[k]`` ticks, for all k below
-    `n_lengths`; this and ``unserved.best_of_row[k]`` begin at 0. No matching is worth more, as it
-    has at most one entry of each row. The last row is not added: its best values are left in
-    ``unserved.best_of_row``.
+    Writes ``unserved.most_served[k]`` for a slot of ``unserved.lengths[k]`` ticks, for all k below
+    `n_lengths`. No matching serves more, as it has at most one entry of each row; two rows may
+    count the same column.
     """
     lengths = unserved.lengths
-    total = unserved.total
+    most_served = unserved.most_served
     best_of_row = unserved.best_of_row
+    for k in range(n_lengths):
+        most_served[k] = 0.0
+        best_of_row[k] = 0.0
+
+    # Entries come row by row: the best values of a row are added where the next one begins, and
+    # those of the last row at the end.
     row = -1
-    # Entries come row by row: the best values of a row are added up where the next one begins,
-    # which the last row lacks.
     for entry in range(count):
         if unserved.row[entry] != row:
             row = unserved.row[entry]
             for k in range(n_lengths):
-                total[k] += best_of_row[k]
+                most_served[k] += best_of_row[k]
                 best_of_row[k] = 0.0
         worth = unserved.worth[entry]
         ticks = float(unserved.ticks[entry])
         for k in range(n_lengths):
             value = worth * _served_ticks(ticks, lengths[k], bonus)
             best_of_row[k] = value if value > best_of_row[k] else best_of_row[k]
+    for k in range(n_lengths):
+        most_served[k] += best_of_row[k]
 
 
 @inner_kernel
@@ -149,16 +154,12 @@ def _choose_length(unserved, count, delay, bonus, is_ranked):
 
     1. an entry has its value, with `bonus` ticks more if it is finished: usually one delay, which
        it saves;
-    2. each row counts with its best entry, kept in ``unserved.best_of_row`` meanwhile. No matching
-       is sought: two rows may count the same column;
+    2. each row counts with its best entry: no matching is sought yet;
     3. the sum over all rows is divided by length + delay: the rate of the length.
 
     Returns the length of the greatest rate in ticks, and leaves lengths and rates in
-    ``unserved.lengths[k]`` and ``unserved.total[k]``. `delay` and `bonus` are in ticks.
+    ``unserved.lengths[k]`` and ``unserved.rate[k]``. `delay` and `bonus` are in ticks.
     """
-    lengths = unserved.lengths
-    total = unserved.total
-    best_of_row = unserved.best_of_row
     sizes = unserved.ticks
     n_sizes = count
 
@@ -178,28 +179,24 @@ def _choose_length(unserved, count, delay, bonus, is_ranked):
                 n_sizes += 1
 
     # Some sizes become lengths, evenly spread: from the first to the last one, both included.
-    n_lengths = len(lengths)
-    choices = min(n_lengths, n_sizes)
+    n_lengths = len(unserved.lengths)
+    last_length = max(1, n_lengths - 1)
     for k in range(n_lengths):
-        # For example, with 9 entries and 3 choices those at 0, 4 and 8; further places repeat 8.
-        lengths[k] = sizes[min(k, choices - 1) * (n_sizes - 1) // max(1, choices - 1)]
-        total[k] = 0.0
-        best_of_row[k] = 0.0
+        # For example, 3 lengths of 9 sizes are those at 0, 4 and 8, and of 2 sizes 0, 0 and 1.
+        unserved.lengths[k] = sizes[k * (n_sizes - 1) // last_length]
     if n_lengths == CHOICES:
         # A fixed number of lengths is compiled to comparisons side by side.
         _add_best_values(unserved, count, bonus, CHOICES)
     else:
         _add_best_values(unserved, count, bonus, n_lengths)
 
-    # The sum of the last row is not in the total yet.
-    best_rate = -1.0
+    # What each length can serve for its time; of equal rates the first one counts.
     best = 0
-    for k in range(choices):
-        total[k] = (total[k] + best_of_row[k]) / (lengths[k] + delay)
-        if total[k] > best_rate:
-            best_rate = total[k]
+    for k in range(n_lengths):
+        unserved.rate[k] = unserved.most_served[k] / (unserved.lengths[k] + delay)
+        if unserved.rate[k] > unserved.rate[best]:
             best = k
-    return sizes[best * (n_sizes - 1) // max(1, choices - 1)]
+    return sizes[best * (n_sizes - 1) // last_length]
 
 
 @inner_kernel
@@ -311,7 +308,7 @@ def _value_service(unserved, count, length, bonus):
 def _match_best_length(ports, unserved, count, delay, bonus):
     """Match entries at the length whose heaviest matching serves most for its time; return it.
 
-    `_choose_length` has left an upper bound on the rate of each length in ``unserved.total``:
+    `_choose_length` has left an upper bound on the rate of each length in ``unserved.rate``:
     lengths are tried in the order of their bounds, until no bound exceeds the best rate or the
     work runs out, ``ports.work[0]`` below 0. `delay` and `bonus` are in ticks.
 
@@ -323,17 +320,17 @@ def _match_best_length(ports, unserved, count, delay, bonus):
     length = 0.0
     while True:
         promising = 0
-        for k in range(len(unserved.total)):
-            if unserved.total[k] > unserved.total[promising]:
+        for k in range(len(unserved.rate)):
+            if unserved.rate[k] > unserved.rate[promising]:
                 promising = k
-        if unserved.total[promising] <= best_rate or ports.work[0] < 0:
+        if unserved.rate[promising] <= best_rate or ports.work[0] < 0:
             break
 
         # This length has been tried then; equal ones need not be.
         length = unserved.lengths[promising]
-        for k in range(len(unserved.total)):
+        for k in range(len(unserved.rate)):
             if unserved.lengths[k] == length:
-                unserved.total[k] = -1.0
+                unserved.rate[k] = -1.0
         _value_service(unserved, count, length, bonus)
         assign_entries(ports, unserved, count)
 
@@ -399,7 +396,7 @@ def cover_entries(ports, unserved, count, terms, slots):
 def copy_entries(entries: Entries, n_lengths: int = CHOICES) -> UnservedEntries:
     """Copy entries for a kernel that serves them in place, beside scratch that is not filled."""
     worth, value = np.empty((2, len(entries.ticks)))
-    lengths, total, best_of_row = np.empty((3, n_lengths))
+    lengths, most_served, rate, best_of_row = np.empty((4, n_lengths))
     return UnservedEntries(
         row=entries.row.astype(np.int64),
         column=entries.column.astype(np.int64),
@@ -407,7 +404,8 @@ def copy_entries(entries: Entries, n_lengths: int = CHOICES) -> UnservedEntries:
         worth=worth,
         value=value,
         lengths=lengths,
-        total=total,
+        most_served=most_served,
+        rate=rate,
         best_of_row=best_of_row,
         sizes=np.empty(RANKED, dtype=np.int64),
     )

@@ -11,7 +11,8 @@ plan *divides* a pair if several slots serve it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -25,8 +26,9 @@ from optmatch.solvers.demands.realisable import shorten
 from optmatch.solvers.demands.tasks import CoverTask
 from optmatch.solvers.kernels.decorators import kernel
 
-_REBUILDS = 2000
-"""Parts of the best plan that are rebuilt if there is no limit: some seconds for 64 ports."""
+_REBUILDS_EACH_MOVE = 20
+"""Rebuilds for each move of the task if there is no limit: 2,000 by default, which takes some
+seconds for 64 ports."""
 
 _WORSE = 0.01
 """A rebuilt plan that is so much longer than the best one, as a share, is still gone on from."""
@@ -94,13 +96,16 @@ def rebuild_pairings(task: CoverTask) -> Iterator[Plan]:
     plan = min(plan, divided, key=lambda plan: plan.cost(task.delay))
     best_cost = plan.cost(task.delay)
 
-    # With a limit (`n_moves` is None) the search goes on until nobody takes its plans any more,
-    # else for `_REBUILDS` rebuilds.
-    n_rebuilds = 0
-    while len(plan.ticks) > 1 and (task.n_moves is None or n_rebuilds < _REBUILDS):
+    # With a limit (`n_moves` is None) the search goes on until nobody takes its plans any more.
+    rebuilds: Iterable[int] = count()
+    if task.n_moves is not None:
+        rebuilds = range(_REBUILDS_EACH_MOVE * task.n_moves)
+    for _ in rebuilds:
+        if len(plan.ticks) < 2:
+            return
+
         # From 2 to 8 slots are taken out, whichever; the others may serve a part of what these
         # did.
-        n_rebuilds += 1
         n_out = int(task.rng.integers(2, max(3, min(len(plan.ticks), 8)) + 1))
         is_kept = np.ones(len(plan.ticks), dtype=np.bool_)
         is_kept[task.rng.permutation(len(plan.ticks))[:n_out]] = False

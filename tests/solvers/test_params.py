@@ -45,6 +45,9 @@ def test_parameters_reach_the_search() -> None:
 
     few, many = (steps(SMALL["demand"], rebuilds=count) for count in (3, 9))
     assert many == few + 6
+    pairs = om.Demand(om.IdealSwitch(5, bidirectional=True), MATRIX, delay_s=2.0, quantum_s=1.0)
+    few, many = (steps(pairs, rebuilds=count) for count in (0, 2))
+    assert many == few + 40
     count = om.Demand.from_matrix([[1, 2, 3], [2, 3, 1], [3, 1, 2]], objective="matchings")
     assert steps(count, decompositions=1) <= 1
     groups = om.Demand.from_matrix(

@@ -1084,8 +1084,9 @@ def _order_exactly(
     ``served[group, line]`` and ``delayed[group, line]`` are the ticks for which a group keeps a
     line busy, with its data and with delays. ``weights[group]`` times the ticks after
     ``due[group]`` is the cost of a group; the order lists groups, the first one first. This is the
-    method of Held and Karp. The last group of an order ends when every line has served all groups
-    of the order, whichever order it is. The cost of a set of groups is therefore the least, over
+    method of Held and Karp. The last group of an order ends after the data of all its groups on
+    the line with most of them, and their delays on the line with most of these, perhaps another:
+    the sum of both is the same in every order. The cost of a set of groups is the least, over
     the choice of the last one, of the cost of the others in their best order plus the cost of the
     last one. Sets are numbers: group k is in set s if bit k of s is 1; for example, set 5 has the
     groups 0 and 2.

@@ -22,7 +22,9 @@ from optmatch.solvers.demands.entry_covers import (
     CRITICAL,
     MEDIAN,
     RATED,
+    CoverTerms,
     copy_entries,
+    cover_entries,
     yield_cover,
 )
 from optmatch.solvers.demands.first_fit import (
@@ -109,6 +111,19 @@ def test_covers_take_the_slot_of_the_best_rating(
             if length == max(size, shortest, least):
                 reached = max(reached, sum(value[pair] for pair in held) / (size + delay))
         assert reached == pytest.approx(best, rel=1e-9)
+
+
+def test_lengths_are_tried_in_the_order_of_their_bounds() -> None:
+    # Two sizes for eight lengths: a slot of 1 tick serves 3 in 2 ticks with its delay, and one of
+    # 10 ticks at most 12 in 11. The heaviest matching of the second need not be made.
+    entries = Entries.of_matrix(np.array([[10, 0, 0], [0, 1, 0], [0, 0, 1]]))
+    unserved = copy_entries(entries)
+    slots = Plan(np.empty((1, 3), np.int32), np.empty(1, np.int64))
+    terms = CoverTerms(delay=1, shortest=1, rule=COMPARED, pressure=0.0, bonus=0.0)
+    cover_entries(port_vectors(3, 3), unserved, 3, terms, slots)
+    assert slots.ticks.tolist() == [1]
+    bounds = np.where(unserved.lengths == 1, -1.0, 2 * 12 / 11)
+    assert np.allclose(unserved.rate, bounds)
 
 
 def test_of_many_demands_a_part_is_ranked() -> None:

@@ -181,9 +181,10 @@ def _list_pauses(
 
     `rails` and `changes_of_rails` belong together, entry by entry. Returns the rows of
     `TriggerPlan.pauses` (rank, group, number of the communication, state), for each row the share
-    of the communication that is over then, and ``lasts_s[event]``: how long it works without its
-    pauses, in seconds. An all-to-all that sends for 3 s and changes circuits after 1 s of them has
-    a row with share 1/3. Raises `InputError` if a communication of a pooled plan pauses.
+    of the communication that is over then, and ``lasts_s[event]``: how long an event takes
+    without the delays in which all of its ports are dark. An all-to-all from 0 to 4 s, all of
+    whose circuits change from 1 to 2 s, lasts 3 s and has a row with share 1/3. Raises
+    `InputError` if a communication of a pooled plan pauses.
     """
     # Without pauses an event lasts from its start to its end.
     step = job.step()
