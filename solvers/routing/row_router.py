@@ -1,8 +1,17 @@
-"""The kernels of `rows` with a fabric and arrays to work in: the calls of a scheduler.
+"""Routers with a fabric and arrays to work in: the calls of a scheduler.
 
-The *rule* of a feed-forward fabric is its exact router (`optmatch.solvers.feedforward`), which
-finds states for every matching without a search. A *mesh* is any other fabric with cells: its
-routes are negotiated.
+A *row* is one matching, ``row[source] = destination``, -1 where idle. The answer is written to
+arrays of the caller: ``states[cell]`` is 0 bar, 1 cross, -1 where no light passes;
+``routes[source, step]`` is the terminal by which light leaves each cell on its way, and
+``lengths[source]`` the number of these cells, 0 without a circuit. Of a batch of rows, all but
+`routes` have a further index k in front. An *outcome* says what became of a row: `ROUTED`,
+`NOT_ROUTED`, `NO_MATCHING` or `WRONG_STATES`.
+
+The *rule* of a feed-forward fabric such as a Benes network is its exact router, which finds states
+for every matching without a search. A *mesh* is any other fabric with cells: there circuits are
+negotiated, that is, ripped up and rerouted at rising prices of links that two of them want. A
+*toggle* is a cell that is driven to its other state; where toggles are paid, a *toll* says how
+much.
 """
 
 from __future__ import annotations
@@ -59,18 +68,9 @@ MAX_MOVES = {"worst-loss-db": 12, "worst-snr-db": 3, "power-mw": 6}
 class RowRouter:
     """Checks matchings of a fabric and routes them; one for each thread.
 
-    A *row* is one matching, ``row[source] = destination``, -1 where idle, int32, shape (ports,).
-    States are 0 bar, 1 cross, -1 free, int8, shape (cells,). This class is for fabrics without
-    cells: there every matching is held, and nothing has to be set. Subclasses find routes through
-    cells.
-
-    Attributes
-    ----------
-    fabric : Fabric
-    ports : PortTable
-        The arrays that rows are checked against.
-    width : int
-        The most cells on a route: routes have the shape (ports, width).
+    This class is for fabrics without cells: there every matching is held, and nothing has to be
+    set. Subclasses find routes through cells. ``ports`` has what rows are checked against, and
+    ``width`` is the most cells on a route: routes have the shape (ports, width).
     """
 
     width = 0
@@ -110,24 +110,10 @@ class RowRouter:
         lengths: NDArray[np.int64],
         outcome: NDArray[np.int8],
     ) -> None:
-        """Route rows, each a matching for itself.
+        """Route rows, each a matching for itself; `routes` receives those of the last one.
 
         Without cells there are no states and no routes: rows are checked, and only `outcome` is
         written. Subclasses write all four arrays.
-
-        Parameters
-        ----------
-        rows
-            ``rows[k, source] = destination``, -1 where idle.
-        states
-            ``states[k, cell]`` receives 0 bar, 1 cross, -1 where no light passes.
-        routes
-            ``routes[source, step]`` receives, for the last row, the terminals by which light
-            leaves cells.
-        lengths
-            ``lengths[k, source]`` receives the number of cells on the route.
-        outcome
-            ``outcome[k]`` receives `ROUTED`, `NOT_ROUTED` or `NO_MATCHING`.
         """
         check_rows(self.ports, *self._scratch, rows, outcome)
 
@@ -142,13 +128,9 @@ class RowRouter:
     ) -> int:
         """Route one matching with few toggles from the present states; return the outcome.
 
-        A toggle is a cell that is driven to its other state. ``present_states[cell]`` is 0 bar, 1
-        cross, or -1 where it is not known, and ``row[source]`` a destination. Three arrays receive
-        the answer: ``states[cell]``, ``routes[source, step]`` of shape (ports, `width`), and
-        ``lengths[source]``: the terminals by which light leaves cells, and the number of cells, 0
-        where a port starts no circuit. Searches for fewer toggles end when the time of
-        `clock` is over; the row is routed in any case. The outcome is `ROUTED`, `NOT_ROUTED`,
-        `NO_MATCHING`, or `WRONG_STATES` if a present state is none of 0, 1 and -1.
+        ``present_states[cell]`` is -1 where it is not known; another value than -1, 0 and 1 has
+        the outcome `WRONG_STATES`. Searches for fewer toggles end when the time of `clock` is
+        over; the row is routed in any case.
         """
         if ((present_states < FREE) | (present_states > CROSS)).any():
             return WRONG_STATES
@@ -166,20 +148,15 @@ class RowRouter:
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
     ) -> None:
-        """Read the routes of a matching out of cell states; nothing is to be read without cells.
-
-        ``row[source]`` is the destination, -1 where idle, and ``states[cell]`` 0 bar, 1 cross or
-        -1. ``routes[source, step]`` and ``lengths[source]`` receive the terminals by which light
-        leaves cells, and the number of cells.
-        """
+        """Read `routes` and `lengths` out of cell states; without cells there are none."""
 
 
 class ForwardRouter(RowRouter):
     """For feed-forward fabrics, whose rule constructs the states for every matching.
 
-    ``_exact_fabric`` is the fabric without its faults, or None where there is no rule, and
-    ``_has_faults`` tells whether any of its cells is stuck or dead. ``_paths`` is the graph along
-    which light is followed.
+    ``_exact_fabric`` is the fabric without its faults, whose rule counts; it is None in a
+    subclass for fabrics without one. ``_has_faults`` tells whether any of its cells is stuck or
+    dead. ``_paths`` is the graph along which light is followed.
     """
 
     _rule_cost: NDArray[np.int64] | None = None
@@ -201,12 +178,7 @@ class ForwardRouter(RowRouter):
         self._paths = light_graph(fabric)
 
     def route(self, rows, states, routes, lengths, outcome) -> None:
-        """Route matchings, ``rows[k, source] = destination`` or -1, by the rule of the fabric.
-
-        Writes ``states[k, cell]``, ``lengths[k, source]`` and ``outcome[k]``, and the routes of
-        the last row, ``routes[source, step]``. If some row is no matching, outcomes alone are
-        written.
-        """
+        """Route matchings by the rule; if some row is no matching, write the outcomes alone."""
         # The base class checks the rows: an outcome is `ROUTED` or `NO_MATCHING` from here on.
         super().route(rows, states, routes, lengths, outcome)
         if (outcome == NO_MATCHING).any():
@@ -226,11 +198,8 @@ class ForwardRouter(RowRouter):
         """Route a row by the rule of the fabric, with few toggles from the present states.
 
         Where the rule knows some routes only, a mesh router looks for fewer toggles, until the
-        time of `clock` is over. ``present_states[cell]`` is 0 bar, 1 cross or -1, and
-        ``row[source]`` a destination or -1. Writes ``states[cell]``, ``routes[source, step]``, the
-        terminals by which light leaves its cells, and ``lengths[source]`` in cells. Dark cells,
-        which no circuit passes, keep their present states unless they are stuck. Returns `ROUTED`,
-        `NOT_ROUTED`, `NO_MATCHING` or `WRONG_STATES`.
+        time of `clock` is over. Dark cells, which no circuit passes, keep their present states
+        unless they are stuck.
         """
         # `RowRouter` checks the row and the present states, and routes nothing.
         checked = super().change(present_states, row, states, routes, lengths)
@@ -278,11 +247,7 @@ class ForwardRouter(RowRouter):
         return MeshRouter(self.fabric)
 
     def read(self, row, states, routes, lengths) -> None:
-        """Follow the light of ``row[source]`` through ``states[cell]``.
-
-        Writes ``routes[source, step]``, and ``lengths[source]``: 0 where light does not arrive or
-        nothing begins.
-        """
+        """Follow the light of each circuit through the states; 0 cells if it does not arrive."""
         outcome = np.empty(1, dtype=np.int8)
         read_rows(self._paths, RowBatch(row[None], states[None], routes, lengths[None], outcome))
 
@@ -296,8 +261,9 @@ class MeshRouter(ForwardRouter):
     """For all other fabrics with cells: by negotiated congestion.
 
     A route costs the losses of its cells on the chip `cells`, or the number of its cells if that
-    is None. ``_router`` (a `CellRouter`) has the graph and the workspace of searches, and
-    ``_work`` is a `RowScratch`.
+    is None. ``_router`` has the graph of the fabric, the least cost between any two ports, and
+    arrays for searches; ``_work`` has further arrays for kernels. Of the base class it keeps how
+    light is followed.
     """
 
     def __init__(
@@ -314,11 +280,7 @@ class MeshRouter(ForwardRouter):
         self._work = new_scratch(router.wiring, router.width)
 
     def route(self, rows, states, routes, lengths, outcome) -> None:
-        """Route matchings, ``rows[k, source]``, by negotiation, each for itself.
-
-        Writes ``states[k, cell]``, ``lengths[k, source]`` and ``outcome[k]``, and of the last row
-        ``routes[source, step]``.
-        """
+        """Route matchings by negotiation, with one effort after the other until one succeeds."""
         batch = RowBatch(rows, states, routes, lengths, outcome)
         route_rows(
             self._router.wiring, self._router.workspace, self.ports, self._work, TRIES, batch
@@ -330,27 +292,20 @@ class MeshRouter(ForwardRouter):
         If they do not fit, all circuits are rerouted at a price for each toggle, which falls from
         try to try (`TOLLS`), unless `clock` leaves no time for that; at last the matching is
         routed as if no state were given, and toggles are saved afterwards.
-
-        ``present_states[cell]`` is 0 bar, 1 cross or -1, and ``row[source]`` a destination or -1.
-        Writes ``states[cell]``, ``routes[source, step]``, the terminals by which light leaves its
-        cells, and ``lengths[source]`` in cells. Returns `ROUTED`, `NOT_ROUTED`, `NO_MATCHING` or
-        `WRONG_STATES`.
         """
-        # `fit_in_circuits` reads the present states out of `states`, and writes the new ones
-        # there.
         router = self._router
-        states[:] = present_states
         routed = RoutedRow(states, routes, lengths)
         begin_s = clock.elapsed_s if clock is not None else 0.0
 
-        # It also lists the source ports of all circuits in ``self._work.order``. After `NO_ROOM`
-        # there is something left to try; other outcomes are final.
+        # After `NO_ROOM` there is something left to try; other outcomes are final. ``self._work``
+        # then has the source ports of all circuits in ``order``, and the present states.
         outcome = fit_in_circuits(
             router.wiring,
             router.workspace,
             self.ports,
             self._work,
             row,
+            present_states,
             routed,
         )
         if outcome != NO_ROOM:
@@ -374,12 +329,9 @@ class MeshRouter(ForwardRouter):
                 return ROUTED
 
         # At last the row is routed as if no circuit were up, and toggles are saved afterwards.
-        # `route` overwrites `states`; `finish_change` reads the present ones there. Ports with a
-        # length above 0 are the source ports of the circuits.
-        present = states.copy()
+        # Ports with a length above 0 are the source ports of the circuits.
         outcomes = np.empty(1, dtype=np.int8)
         self.route(row[None], states[None], routes, lengths[None], outcomes)
-        states[:] = present
         if outcomes[0] == ROUTED:
             order = np.flatnonzero(lengths)
             finish_change(router.wiring, router.workspace, self._work, order, routed)
@@ -407,9 +359,9 @@ class MeshRouter(ForwardRouter):
 class WorstRouter(MeshRouter):
     """For the worst circuit, or for power: routes first, which are then relieved.
 
-    To relieve is to reroute circuits while the objective falls (`Relief`): ``_relief`` has the
-    kernels for that, and ``_max_moves`` is how many circuits are rerouted at most for a matching.
-    Where the fabric has a rule, ``_rule_cost`` chooses among its routes.
+    To relieve is to reroute the worst circuit while the objective falls; ``_max_moves`` is how
+    many circuits are rerouted at most for a matching. Where the fabric has a rule, ``_rule_cost``
+    chooses among its routes.
     """
 
     def __init__(self, fabric: Fabric, objective: str, cells: CellDevice) -> None:
@@ -421,11 +373,9 @@ class WorstRouter(MeshRouter):
         self._by_worst = objective == "worst-loss-db"
 
     def route(self, rows, states, routes, lengths, outcome) -> None:
-        """Route by rule or by negotiation, then move circuits while that helps the objective.
+        """Route by rule or by negotiation, then reroute circuits while that helps the objective.
 
-        Routes ``rows[k, source]`` and writes ``states[k, cell]``, ``lengths[k, source]`` and
-        ``outcome[k]``, and of the last row ``routes[source, step]``. If some row is no matching,
-        none is improved.
+        If some row is no matching, none is improved.
         """
         route_first = ForwardRouter.route if self._exact_fabric is not None else MeshRouter.route
         route_first(self, rows, states, routes, lengths, outcome)

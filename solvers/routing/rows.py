@@ -76,8 +76,9 @@ class RowScratch(NamedTuple):
     """(ports,): cells on the route of each source port."""
     routes: NDArray[np.int32]
     """(ports, width): the terminals by which light leaves its cells."""
-    states: NDArray[np.int8]
-    """(cells,): 0 bar, 1 cross, -1 where no light passes."""
+    known_states: NDArray[np.int8]
+    """(cells,): the states before a change, 0 bar, 1 cross, -1 where a cell has another one or it
+    is not known."""
     toll: NDArray[np.int64]
     """(cells, state): costs of cells if toggles are paid."""
     n_lit: NDArray[np.int64]
@@ -103,7 +104,7 @@ def new_scratch(wiring: MeshArrays, width: int) -> RowScratch:
         taken=np.zeros(n_ports, dtype=np.int8),
         lengths=np.zeros(n_ports, dtype=np.int64),
         routes=np.zeros((n_ports, width), dtype=np.int32),
-        states=np.zeros(n_cells, dtype=np.int8),
+        known_states=np.zeros(n_cells, dtype=np.int8),
         toll=np.zeros((n_cells, 2), dtype=np.int64),
         n_lit=np.zeros(n_cells, dtype=np.int64),
         side_costs=np.full((2, n_terminals), NOT_REACHED, dtype=np.int64),
@@ -146,8 +147,13 @@ class LightGraph(NamedTuple):
 def light_graph(fabric: Fabric) -> LightGraph:
     """Return the arrays of a fabric with cells along which light is followed."""
     graph: Any = fabric.graph
-    ends = fabric.source_terminals, fabric.destination_terminals
-    return LightGraph(graph.mate, graph.exits, *ends, fabric.bidirectional)
+    return LightGraph(
+        mate=graph.mate,
+        exits=graph.exits,
+        source=fabric.source_terminals,
+        target=fabric.destination_terminals,
+        is_bidirectional=fabric.bidirectional,
+    )
 
 
 @kernel

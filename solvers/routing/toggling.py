@@ -8,8 +8,8 @@ circuits are ripped up and rerouted by negotiated congestion (McMurchie and Ebel
 fewer toggles past all others.
 
 A route is *occupied* while its links are closed to other circuits, and the states in which it
-passes its cells cost no toggle. In all kernels ``scratch.toll[cell, state]`` is what passing a
-cell costs at present.
+passes its cells cost no toggle. In all kernels ``scratch.known_states[cell]`` are the states
+before the change, and ``scratch.toll[cell, state]`` is what passing a cell costs at present.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class RoutedRow(NamedTuple):
     """The arrays that receive the answer for one matching."""
 
     states: NDArray[np.int8]
-    """(cells,): 0 bar, 1 cross, -1 where not known, or free."""
+    """(cells,): 0 bar, 1 cross, -1 where neither is asked for."""
     routes: NDArray[np.int32]
     """(ports, width): terminals by which light leaves its cells."""
     lengths: NDArray[np.int64]
@@ -179,37 +179,35 @@ def _occupy_route(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, p
 
 
 @inner_kernel
-def _occupy_routes(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, order, states):
+def _occupy_routes(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, order):
     """Occupy the routes of the circuits in `order`, and release all others.
 
     Writes ``space.exit_cost[terminal]``, and the tolls of the cells with ``scratch.n_lit[cell]``,
     the circuits through a cell; ``space.use[link]`` is cleared, for `passes_link_twice`.
-    ``states[cell]`` are the present states.
     """
     space.exit_cost[:] = 0
     space.use[:] = 0
     scratch.n_lit[:] = 0
-    for cell in range(len(states)):
-        _price_cell(graph, scratch, states, cell, _TOGGLE)
+    for cell in range(len(scratch.toll)):
+        _price_cell(graph, scratch, cell, _TOGGLE)
     for place in range(len(order)):
         _occupy_route(graph, space, scratch, order[place])
 
 
 @inner_kernel
-def _price_cell(graph: MeshArrays, scratch: RowScratch, states, cell, toggle_cost):
+def _price_cell(graph: MeshArrays, scratch: RowScratch, cell, toggle_cost):
     """Set ``scratch.toll`` of a cell: its cost, and that of a toggle if it is needed.
 
-    ``states[cell]`` is its present state; a toggle is needed for the other one, in either
-    direction, and none from -1.
+    A toggle is needed for the state that is not the known one; where none is known, for neither.
     """
     for state in range(2):
         scratch.toll[cell, state] = graph.cell_cost[cell, state]
-        if states[cell] == 1 - state:
+        if scratch.known_states[cell] == 1 - state:
             scratch.toll[cell, state] += toggle_cost
 
 
 @inner_kernel
-def _release_route(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, states, port):
+def _release_route(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, port):
     """Undo `_occupy_route` for one circuit, while the routes of others stay occupied."""
     route = scratch.routes[port, : scratch.lengths[port]]
     open_route(graph, space.exit_cost, scratch.no_cost, port, route)
@@ -219,7 +217,7 @@ def _release_route(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, 
         cell = cell_of(route[step])
         scratch.n_lit[cell] -= 1
         if scratch.n_lit[cell] == 0:
-            _price_cell(graph, scratch, states, cell, _TOGGLE)
+            _price_cell(graph, scratch, cell, _TOGGLE)
 
 
 @inner_kernel
@@ -530,15 +528,14 @@ def _route_new_circuits(
 ):
     """Route the new circuits of a change past those that stay, by few toggles.
 
-    `new_ports` are the source ports of the new circuits, and `routed`, which has the present
-    states, receives their routes. Returns whether all fit. Two orders are tried, the given one and
+    `new_ports` are the source ports of the new circuits, and `routed` receives their routes.
+    Returns whether all fit. Two orders are tried, the given one and
     its reverse, and the one of fewer toggles counts. Then each new circuit looks for a path of
     fewer toggles past all others. Links, tolls and routes of `space` and `scratch` follow.
     """
     # `max_toggles` bounds each try: at first by the number of cells, more than are ever needed.
-    states = routed.states
     n_orders = min(len(new_ports), 2)
-    max_toggles = len(states)
+    max_toggles = len(scratch.toll)
     fits = n_orders == 0
     is_least = fits
     best_order = new_ports
@@ -555,7 +552,7 @@ def _route_new_circuits(
             max_toggles = n_toggles - 1
             copy_routes(new_ports, scratch, routed)
         for place in range(len(new_ports)):
-            _release_route(graph, space, scratch, states, new_ports[place])
+            _release_route(graph, space, scratch, new_ports[place])
 
         # The other order has to be better. It cannot be if the circuit that was routed first
         # takes all the toggles: any path of it past those that stay needs as many cells to be
@@ -570,7 +567,7 @@ def _route_new_circuits(
 
         # Each took the fewest cells for its toggles, so that only fewer toggles can help now.
         fewer_toggles_only = True
-        _save_toggles(graph, space, scratch, best_order, states, fewer_toggles_only)
+        _save_toggles(graph, space, scratch, best_order, fewer_toggles_only)
         copy_routes(new_ports, scratch, routed)
     return fits
 
@@ -582,26 +579,30 @@ def fit_in_circuits(
     ports: PortTable,
     scratch: RowScratch,
     matching,
+    present_states,
     routed: RoutedRow,
 ):
-    """Keep the circuits that the states carry, and fit in the others.
+    """Keep the circuits that the present states carry, and fit in the others.
 
-    ``matching[source]`` is the destination, -1 where idle. ``routed.states[cell]`` has the present
-    states, 0 bar, 1 cross, -1 where not known, and receives the new ones, in which a stuck cell is
-    stated as it is, or free; `routed` receives the routes, too. Returns `ROUTED`, or else
-    `NO_MATCHING`, `WRONG_STATES`, or `NO_ROOM`: then ``scratch.order`` has the circuits, and
-    ``scratch.routes`` the routes of those that could stay.
+    ``matching[source]`` is the destination, -1 where idle, and ``present_states[cell]`` 0 bar, 1
+    cross, or -1 where not known. `routed` receives the new states, in which a stuck cell is stated
+    as it is, or -1, and the routes. Returns `ROUTED`, or else `NO_MATCHING`, `WRONG_STATES`, or
+    `NO_ROOM`: then ``scratch.order`` has the circuits, and ``scratch.routes`` the routes of those
+    that could stay.
     """
     n_circuits = line_up(ports, matching, scratch.order, scratch.partner, scratch.taken)
     if n_circuits < 0:
         return NO_MATCHING
     order = scratch.order[:n_circuits]
-    states = routed.states
-    for cell in range(len(states)):
-        if states[cell] < -1 or states[cell] > 1:
+
+    # What is known of the cells: of a stuck one its state, or nothing if another one is given.
+    known_states = scratch.known_states
+    for cell in range(len(known_states)):
+        state = present_states[cell]
+        if state < -1 or state > 1:
             return WRONG_STATES
-        if ports.stuck[cell] >= 0 and states[cell] != ports.stuck[cell]:
-            states[cell] = -1
+        is_wrong = ports.stuck[cell] >= 0 and state != ports.stuck[cell]
+        known_states[cell] = -1 if is_wrong else state
 
     # The circuits that the states carry, whose length is not 0, come first in the order; the order
     # among them, and among the others, stays: 7, 2, 5, 3 becomes 2, 3, 7, 5 if 2 and 3 are kept.
@@ -610,14 +611,14 @@ def fit_in_circuits(
     n_kept = 0
     for place in range(len(order)):
         port = order[place]
-        if follow_circuit(graph, scratch, states, port):
+        if follow_circuit(graph, scratch, known_states, port):
             for later in range(place, n_kept, -1):
                 order[later] = order[later - 1]
             order[n_kept] = port
             n_kept += 1
 
     # The links of circuits that stay are closed, and cells that they have set cost no toggle.
-    _occupy_routes(graph, space, scratch, order[:n_kept], states)
+    _occupy_routes(graph, space, scratch, order[:n_kept])
     copy_routes(order[:n_kept], scratch, routed)
 
     new_ports = order[n_kept:]
@@ -625,7 +626,8 @@ def fit_in_circuits(
         for place in range(len(new_ports)):
             scratch.lengths[new_ports[place]] = 0
         return NO_ROOM
-    write_states(graph, order, routed.routes, routed.lengths, states)
+    copy_into(routed.states, scratch.known_states)
+    write_states(graph, order, routed.routes, routed.lengths, routed.states)
     return ROUTED
 
 
@@ -635,16 +637,15 @@ def _save_toggles(
     space: RoutingSpace,
     scratch: RowScratch,
     order,
-    states,
     fewer_toggles_only,
 ):
     """Put each circuit in turn on its path of the fewest toggles past all others.
 
-    `order` lists source ports, ``states[cell]`` are the present states. Changes ``scratch.routes``
-    and ``scratch.lengths``. Cells that were not set before, or lie on the routes of others
-    already, cost no toggle. A path is taken if it has fewer toggles than the present one, or as
-    many and its cells cost less. With `fewer_toggles_only` the search is for fewer toggles alone.
-    All routes are occupied, before and afterwards.
+    `order` lists source ports. Changes ``scratch.routes`` and ``scratch.lengths``. Cells whose
+    state was not known, or that lie on the routes of others already, cost no toggle. A path is
+    taken if it has fewer toggles than the present one, or as many and its cells cost less. With
+    `fewer_toggles_only` the search is for fewer toggles alone. All routes are occupied, before and
+    afterwards.
     """
     # At most `_REFITS` rounds over all circuits. As long as the routes of the others stay as they
     # are, a circuit finds the same path again: once as many circuits in a row as there are have
@@ -652,7 +653,7 @@ def _save_toggles(
     n_unchanged = 0
     for turn in range(_REFITS * len(order)):
         port = order[turn % len(order)]
-        _release_route(graph, space, scratch, states, port)
+        _release_route(graph, space, scratch, port)
 
         # A cost is ``toggles * _TOGGLE + cells``: `_TOGGLE` is more than all cells of a route
         # cost. A circuit without a toggle cannot save any, and keeps its path. The new path is
@@ -693,14 +694,14 @@ def negotiate_change(
 ):
     """Rip up and reroute circuits at the price of their toggles, then save toggles one by one.
 
-    `order` lists the source ports of all circuits. ``routed.states`` are the present states, and
-    `routed` receives the answer. Begins with ``scratch.routes``, where a length of 0 is a circuit
-    without a route. Returns `ROUTED`, or `NO_ROOM`; then the states are as before, and the routes
-    of `routed` of no use.
+    `order` lists the source ports of all circuits, and `routed` receives the answer. Begins with
+    ``scratch.routes``, where a length of 0 is a circuit without a route, and with the known
+    states, as `fit_in_circuits` leaves both. Returns `ROUTED`, or `NO_ROOM`; then the routes of
+    `routed` are of no use.
     """
     # A cell costs more in the state that it is not in now.
-    for cell in range(len(routed.states)):
-        _price_cell(graph, scratch, routed.states, cell, toll.price * UNIT)
+    for cell in range(len(scratch.toll)):
+        _price_cell(graph, scratch, cell, toll.price * UNIT)
     priced = with_cell_cost(graph, scratch.toll)
     copy_routes(order, scratch, routed)
     circuits = RoutedCircuits(order, scratch.partner, routed.routes, routed.lengths)
@@ -717,14 +718,15 @@ def finish_change(
     """Save toggles of routed circuits, and state their cells.
 
     `order` lists source ports. ``routed.routes`` and ``routed.lengths`` are those of their
-    circuits, and ``routed.states`` the present states; they receive the new routes and states.
+    circuits, and receive the new ones; ``routed.states`` receives the states.
     ``scratch.routes`` and ``scratch.lengths`` are overwritten.
     """
     copy_routes(order, routed, scratch)
-    _occupy_routes(graph, space, scratch, order, routed.states)
+    _occupy_routes(graph, space, scratch, order)
 
     # Paths of as many toggles and cheaper cells count, too, as negotiation takes detours.
     fewer_toggles_only = False
-    _save_toggles(graph, space, scratch, order, routed.states, fewer_toggles_only)
+    _save_toggles(graph, space, scratch, order, fewer_toggles_only)
     copy_routes(order, scratch, routed)
+    copy_into(routed.states, scratch.known_states)
     write_states(graph, order, routed.routes, routed.lengths, routed.states)

@@ -247,10 +247,10 @@ def compare(plain: Plain, states: NDArray[np.int8], matching: NDArray[np.int32])
     routes, lengths = plain.router.empty_routes()
     circuits = plain.circuits(matching)
     expected = plain.change(states, circuits)
-    found = states.copy()
+    found = np.empty_like(states)
     kernels = plain.wiring, plain.space, plain.rows.ports, plain.room
     routed = RoutedRow(found, routes, lengths)
-    outcome = fit_in_circuits(*kernels, matching, routed)
+    outcome = fit_in_circuits(*kernels, matching, states, routed)
     if expected is None:
         assert outcome == NO_ROOM
         check_negotiated(plain, states, matching, routed)
