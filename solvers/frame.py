@@ -20,6 +20,7 @@ from optmatch.model import (
     Event,
     InputError,
     Limit,
+    Limits,
     NewBest,
     OnEvent,
     Problem,
@@ -121,6 +122,24 @@ def stoppable() -> Iterator[Stop]:
 def limit_of(stop: BaseException) -> Limit:
     """Return the limit that an exception stands for: `TimeUp`, or else an interrupt."""
     return Limit.TIME if isinstance(stop, TimeUp) else Limit.INTERRUPTED
+
+
+def limits_left(limits: Limits, clock: Clock) -> Limits:
+    """Return limits with the time that is left of them, if they limit the time.
+
+    `clock` was started with these limits.
+    """
+    if limits.time_s is None:
+        return limits
+    return replace(limits, time_s=clock.remaining_s)
+
+
+def near_enough(objective: float, bound: float, gap: float) -> Limit | None:
+    """Return `Limit.GAP` if an objective is within the relative gap of its bound, otherwise None.
+
+    A gap of 0 asks for the optimum: then the answer is None.
+    """
+    return Limit.GAP if gap and objective - bound <= gap * objective else None
 
 
 def meets_bound(cost: float, bound: float, rtol: float = PROOF_RTOL) -> bool:

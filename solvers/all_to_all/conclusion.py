@@ -3,7 +3,10 @@
 The objective of an all-to-all is the number of cells on all routes of all slots. The *counted*
 bound takes the shortest route of each pair; a plan exceeds it by its excess.
 
-Leftovers, excess, shortage and link prices are words of the package.
+The *excess* of a slot is how many cells its routes pass beyond the shortest routes of its pairs,
+counted in 1/`UNIT` of a cell; `FAILED` or more says that some pair has no route. Such pairs are
+*leftovers*. *Link prices* prove that more slots are needed, a *shortage*, if the cheapest paths of
+all pairs cost more than all links in all slots.
 """
 
 from __future__ import annotations
@@ -24,12 +27,13 @@ from optmatch.model import (
     uncounted,
 )
 from optmatch.problems import AllToAll, Routing
-from optmatch.solvers.all_to_all import factors as combinatorics
+from optmatch.solvers.all_to_all.factors import matchings_of, tournament
 from optmatch.solvers.all_to_all.packing import bound_slots, fill_up, keep_routable, pack_slots
 from optmatch.solvers.all_to_all.planner import FAILED, RoutedSlot, SlotPlanner
 from optmatch.solvers.all_to_all.slot_order import Sequence, lower_toggles
+from optmatch.solvers.frame import near_enough
 from optmatch.solvers.routing.causes import refuse_dead_pairs
-from optmatch.solvers.routing.negotiation import ProvedBound, near_enough
+from optmatch.solvers.routing.negotiation import ProvedBound
 from optmatch.solvers.routing.pathfinder import UNIT
 
 FEWEST_SLOTS = "fewest_slots"
@@ -149,8 +153,8 @@ def answer_at_once(problem: AllToAll, name: str) -> Solution | None:
         return refused
     if fabric.graph is not None and fabric.n_ports > 1:
         return None
-    factors = combinatorics.tournament(fabric.n_ports, fabric.bidirectional)[: problem.min_slots]
-    matchings = combinatorics.matchings(factors, fabric.n_ports, fabric.bidirectional)
+    factors = tournament(fabric.n_ports, fabric.bidirectional)[: problem.min_slots]
+    matchings = matchings_of(factors, fabric.n_ports, fabric.bidirectional)
     return without_routes(problem, matchings, name)
 
 

@@ -4,8 +4,6 @@ First the plain algorithm. Then the loops of a Benes network are turned (all cel
 flipped together, and its circuits stay), to pass fewer cells, to get past faults,
 and to change few cells from slot to slot. Where faults leave no way by these rules, the method
 `negotiated` takes over.
-
-Loops, and to turn them, are words of `optmatch.solvers.feedforward`.
 """
 
 from __future__ import annotations

@@ -16,13 +16,13 @@ import numpy as np
 from optmatch.model import IDLE, Bound, Limit, Limits, OnEvent, Solution, Tick, TimeUp, uncounted
 from optmatch.problems import AllToAll
 from optmatch.solvers import frame
-from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.conclusion import (
     answer_at_once,
     conclude,
     place_leftovers,
     prove_bound,
 )
+from optmatch.solvers.all_to_all.factors import relabel, tournament
 from optmatch.solvers.all_to_all.packing import PACKING, QUICK_ROUNDS, bound_slots, pack_slots
 from optmatch.solvers.all_to_all.planner import (
     FAILED,
@@ -32,9 +32,9 @@ from optmatch.solvers.all_to_all.planner import (
     yield_exchanges,
 )
 from optmatch.solvers.all_to_all.slot_shortage import with_faults
-from optmatch.solvers.frame import limit_of, stoppable, take_best
+from optmatch.solvers.frame import limit_of, near_enough, stoppable, take_best
 from optmatch.solvers.params import AllToAllParams
-from optmatch.solvers.routing.negotiation import ProvedBound, near_enough
+from optmatch.solvers.routing.negotiation import ProvedBound
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import CellRouter
 
@@ -206,7 +206,7 @@ class _SlotExchange:
         self.starts: float | None = starts
         self.params = params
         self.counted_cells = planner.problem.lower_bound()
-        self.factors = combinatorics.tournament(fabric.n_ports, fabric.bidirectional)
+        self.factors = tournament(fabric.n_ports, fabric.bidirectional)
         self.slots = len(self.factors)
         self.bound: ProvedBound | None = None
         self.least_failed: list[RoutedSlot] = []
@@ -222,7 +222,7 @@ class _SlotExchange:
         """
         names = self.planner.draw_names(self.factors.shape[1])
         self.planner.plan = []
-        factors = combinatorics.relabel(self.factors, names)
+        factors = relabel(self.factors, names)
 
         # At the first start alone: `all_fail` says that none of the first `_PROBED` factors can be
         # routed with little effort, and that there is time left.

@@ -70,7 +70,9 @@ def relabel(factors: NDArray[np.int64], names: NDArray[np.int64]) -> NDArray[np.
     return renamed
 
 
-def matchings(factors: NDArray[np.int64], n_ports: int, bidirectional: bool) -> NDArray[np.int32]:
+def matchings_of(
+    factors: NDArray[np.int64], n_ports: int, bidirectional: bool
+) -> NDArray[np.int32]:
     """Turn one factor, or a row of them, into matchings of the ports, -1 where idle."""
     partner = factors[..., :n_ports]
     if bidirectional:

@@ -4,7 +4,7 @@ A Boolean variable says for each slot and pair whether the pair meets in the slo
 (`cpsat.LightFlow`) for each slot and source port is its route: a unit of light from the port to
 its partner, if the port has one in the slot.
 
-Route and terminal are words of `optmatch.solvers.routing`.
+The terminals of cell k are 4 * k + 0 to 3; a route is a list of those by which light leaves cells.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from optmatch.model import Clock, Limit, OnEvent, Solution, Status, ignore
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all.conclusion import (
     FEWEST_SLOTS,
+    REFUTED_BY_PRICES,
     REFUTED_BY_SEARCH,
     conclude,
 )
@@ -212,7 +213,8 @@ def improve(
     assert start.schedule is not None
     start_slots = start.schedule.n_slots
     fewest = problem.min_slots
-    if str(start.stats.get(FEWEST_SLOTS, "")).startswith("refuted"):
+    verdict_on_fewest = str(start.stats.get(FEWEST_SLOTS, ""))
+    if verdict_on_fewest.startswith((REFUTED_BY_PRICES, REFUTED_BY_SEARCH)):
         fewest = max(fewest + 1, start.stats["slots_lower_bound"])
     ask = partial(_ask_for_slots, problem, start, clock, rng, on_event)
     verdict = refute_in_turn(range(fewest, start_slots + 1), ask, clock)

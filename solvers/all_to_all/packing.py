@@ -18,7 +18,8 @@ many cheapest paths pass become dearer. All prices are whole numbers, so the bou
 For example, if 12 pairs have no path but over one of two links, with the price 1 on these two
 links and 0 on all others the pairs pay 12, and the prices add up to 2: there are at least 6 slots.
 
-Link and route are words of `optmatch.solvers.routing`.
+A *link* is the waveguide between two cells, and a route the list of the terminals by which light
+leaves its cells.
 """
 
 from __future__ import annotations

@@ -4,8 +4,10 @@ A slot is routed by negotiated congestion (`SlotPlanner.route_slot`). The local 
 pairs between slots, and keeps an exchange if the excess of its slots does not grow
 (`yield_exchanges`). Slots are replaced whole, so that Ctrl-C never sees half of one.
 
-Slot, factor and excess are words of the package; link, route, terminal and negotiation those of
-`optmatch.solvers.routing`.
+A *factor* pairs all ports, ``partner[vertex]``. The *excess* of a slot is how many cells its
+routes pass beyond the shortest routes of its pairs. A negotiation rips up and reroutes circuits at
+rising prices of links that two of them want; an *effort* says how fast prices rise and when it
+gives up.
 """
 
 from __future__ import annotations
@@ -24,8 +26,12 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, Clock, Limit, OnEvent, Tick
 from optmatch.model.limits import for_other_threads
 from optmatch.problems import AllToAll
-from optmatch.solvers.all_to_all import factors as combinatorics
-from optmatch.solvers.all_to_all.factors import divide_three_factors, find_swap, swap_cycle
+from optmatch.solvers.all_to_all.factors import (
+    divide_three_factors,
+    find_swap,
+    matchings_of,
+    swap_cycle,
+)
 from optmatch.solvers.routing.pathfinder import BLOCKED, EFFORTS, UNIT, Effort
 from optmatch.solvers.routing.router import CellRouter
 
@@ -103,7 +109,7 @@ class SlotPlanner:
 
     def matching(self, partner: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return ``matching[source] = destination``, -1 where idle, of a factor's partners."""
-        return combinatorics.matchings(partner, self.n_ports, self.bidirectional)
+        return matchings_of(partner, self.n_ports, self.bidirectional)
 
     def factor(self, matching: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return the factor of a matching: for each vertex the vertex that it is paired with.
@@ -288,7 +294,7 @@ class SlotPlanner:
 
     @property
     def idle_partner(self) -> int:
-        """The partner of a vertex without circuit: what `matchings` takes for idle."""
+        """The partner of a vertex without circuit: what `matchings_of` takes for idle."""
         return self.n_ports if self.bidirectional else self.n_ports - 1
 
     def with_circuit(self, slot: RoutedSlot, i: int, j: int, terminals: list[int]) -> RoutedSlot:

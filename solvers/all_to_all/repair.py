@@ -9,8 +9,9 @@ A *fault* is a cell that is dead (it carries no light) or stuck in bar or in cro
 by a fault if light passes the cell in a state that it can no longer take. A schedule *survives* if
 all of its slots can be routed in spite of the faults.
 
-Link, route and negotiation are words of `optmatch.solvers.routing`, and its `columns` define the
-linear programme over routes.
+A route is the list of terminals by which light leaves cells, numbered 4 * cell + 0 to 3. Routes
+are negotiated: circuits are ripped up and rerouted at rising prices of links that two of them
+want. The *excess* of a slot is `FAILED` or more if some circuit has no route.
 """
 
 from __future__ import annotations

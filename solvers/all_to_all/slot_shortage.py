@@ -1,6 +1,8 @@
 """All-to-all of a fabric with faults: solved on the live ports; and which faults cost slots.
 
-Fewest slots, shortage and link prices are words of the package.
+The *fewest slots* are those by counting, such as 31 for 32 bidirectional ports. There is a
+*shortage* where more are proved to be needed: for prices of links, the cheapest paths of all pairs
+cost more than all links in all slots.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from optmatch.model import (
     uncounted,
 )
 from optmatch.problems import AllToAll
-from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, without_routes
+from optmatch.solvers.all_to_all.factors import relabel, tournament
 from optmatch.solvers.all_to_all.planner import FAILED, Decision, SlotPlanner, exchange_pairs
 from optmatch.solvers.frame import stoppable
 from optmatch.solvers.routing.causes import add_causes, find_causes, refuse_dead_pairs
@@ -140,9 +142,9 @@ def _route_fewest(
     routes. False proves nothing.
     """
     planner = SlotPlanner(problem, router, clock, rng, ignore)
-    factors = combinatorics.tournament(problem.fabric.n_ports, problem.fabric.bidirectional)
+    factors = tournament(problem.fabric.n_ports, problem.fabric.bidirectional)
     names = planner.draw_names(factors.shape[1])
-    limit = planner.route_all(combinatorics.relabel(factors, names))
+    limit = planner.route_all(relabel(factors, names))
     if limit is None:
         planner.reroute_failed()
         exchange_pairs(planner, tolerated=FAILED - 1)

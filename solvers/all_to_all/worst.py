@@ -1,9 +1,9 @@
 """All-to-alls on a chip whose cells have each a known loss, crosstalk and power.
 
 The slots are planned as if all cells were alike, and each of them is then rerouted for the
-objective.
-
-To relieve, and negotiation, are words of `optmatch.solvers.routing`.
+objective: by negotiated congestion, in which circuits are ripped up and rerouted while links that
+two of them want get dearer, and then by rerouting the worst circuit while that helps. To *pack* is
+to fill slots by first fit, one after another, where the fewest slots are not enough.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ from optmatch.problems import AllToAll, Routing
 from optmatch.solvers.all_to_all.factorise import solve as redraw
 from optmatch.solvers.all_to_all.packing import PACKING
 from optmatch.solvers.all_to_all.slot_order import order_slots
-from optmatch.solvers.frame import limit_of, stoppable, unite
+from optmatch.solvers.frame import limit_of, limits_left, near_enough, stoppable, unite
 from optmatch.solvers.method import Run
 from optmatch.solvers.routing.methods import route_by_negotiation
-from optmatch.solvers.routing.negotiation import limits_left, near_enough
 from optmatch.solvers.routing.worst import measure_states, save_power_among_ties
 
 _STARTS = 8
@@ -59,15 +58,16 @@ def plan_and_reroute(
 ) -> Solution:
     """Plan the slots, route each of them for the objective, and put them in order.
 
-    The method `plan` counts cells, which is all where cells are alike. On a chip of known cells
-    its short routes leave room for the worst circuit. Then each slot is routed anew for the
-    objective: the worst loss or crosstalk of any slot, the sum of heater powers, or the cells,
-    with the power among ties. `options` are handed to the planning, which has all the time without
-    a plan of the fewest slots. In the time that is left slots are drawn and routed anew,
-    ``stats["plans"]`` times in all, and the best answer is kept. What is done first does not
-    depend on the time limit, so more time is not worse: with a limit the first planning ends at
-    its first plan, and each further one may take as long as everything before it. For few cells
-    there is one planning, in half of the time.
+    1. The method `plan` makes slots of few cells, whose short routes leave room for the worst
+       circuit; `options` are handed to it. With a time limit it ends at its first plan in the
+       fewest slots, and has all the time until then. Where cells are alike, that is all.
+    2. Each slot is routed anew for the objective: the worst loss or crosstalk of any slot, or the
+       sum of heater powers. For few cells slots keep theirs, with the power among ties, and the
+       planning has half of the time.
+    3. In the time that is left other slots are drawn and routed, ``stats["plans"]`` times in all,
+       as long as one more is likely to fit; the best answer is kept. What is done first does not
+       depend on the limit, so more time is not worse.
+
     OPTIMAL only with the fewest slots and an objective at the bound of the problem.
     """
     if problem.cells is None:
@@ -105,7 +105,8 @@ def plan_and_reroute(
     best = _reroute_slots(problem, planned, clock, rng, on_event, math.inf)
 
     # Random restarts: as long as a plan like the last one fits the time, new slots are drawn and
-    # routed, also where the first ones follow a construction. The best answer is kept.
+    # routed, also where the first ones follow a construction. ``best.limit`` is why the last step
+    # ended: after Ctrl-C, or with a gap or the bound met, there is no further one.
     n_plans = 1
     begin_s = 0.0
     while best.limit in (Limit.EXHAUSTED, Limit.TIME) and limits.iterations is None:
@@ -114,10 +115,10 @@ def plan_and_reroute(
             break
         begin_s = clock.elapsed_s
         planned = _plan_slots(redraw, plain, Limits(time_s=rest_s), rng, begin_s)
-        n_plans += 1
-        if planned.schedule is None:  # also after Ctrl-C, which ends the search
+        if planned.schedule is None:
             best = replace(best, limit=planned.limit)
         else:
+            n_plans += 1
             planned = replace(planned, method=best.method)
             cutoff: Any = best.objective
             if planned.schedule.n_slots < best.schedule.n_slots:

@@ -1,7 +1,8 @@
 """The method `best` for demands, the default: which search suits which demand.
 
-A *plan* is a list of slots, matchings that are held for some time each. A problem is *plain* if
-the slots and delays of a plan alone decide when it ends.
+A *plan* is a list of slots, matchings that are held for some time each; a *build* yields plans
+for a demand, as good as it can. A problem is *plain* if the slots and delays of a plan alone
+decide when it ends: no packets, one plane, and all circuits wait for each change.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ term makes at least one demand zero, and every demand alone can be routed, so th
 
 A *term* is a matching with its weight in ticks; in a `Plan` it is a slot and its duration. To
 *hold* a matching is to have routes for all its circuits at once. A term is *realisable* if the
-fabric holds it.
+fabric holds it; a *realiser* routes as many pairs of a list as fit side by side.
 
 As an example, ``[[3, 2], [2, 3]]`` is 3 times the identity and 2 times the exchange: two terms,
 the fewest that there are, since each line has two entries.
@@ -37,6 +37,7 @@ from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import conclude, take_best
 
 _CHOICES = 6  # least entries that are compared for a term
+_ZERO_WORTH = 4.0  # the value of an entry that a term makes zero, before random numbers
 _CLOSED = -1e6  # the value of an entry that a term may not use: below any sum of other values
 
 
@@ -162,12 +163,10 @@ class Decomposer:
         """Choose the next permutation to take off a matrix, by its weight and by what it uses up.
 
         ``unserved[source, destination]`` is what is left of the matrix, and the result is
-        ``matching[source]``. A *term* of a decomposition is a permutation with a *weight*: the
-        permutation is subtracted from the matrix as often as its least entry, which is the weight
-        in ticks, and what is left is decomposed further. Few terms come of great weights, and of
-        permutations in which many entries equal the weight, as these become zero. The greatest
-        weight of all permutations (the bottleneck) and some lesser sizes of entries are tried as
-        weights, and the permutation of the greatest score wins:
+        ``matching[source]``. Few terms come of great weights, and of permutations in which many
+        entries equal the weight, as these become zero. The greatest weight of all permutations
+        (the bottleneck) and some lesser sizes of entries are tried as weights, and the permutation
+        of the greatest score wins:
 
             score = zeros * (entries that become zero) + weight / bottleneck
 
@@ -183,14 +182,15 @@ class Decomposer:
         low = int(np.searchsorted(sizes, bottleneck))
 
         # The sizes of entries up to the bottleneck, the greatest `_CHOICES` of them, are tried as
-        # weights. For each an assignment finds a permutation of entries of this size or more, and
-        # among these the one with the most entries of just this size, which become zero and are
-        # worth 4 each; others are worth from 0 down to -1, the larger the less.
+        # weights. For each an assignment finds a permutation of entries of this size or more. It
+        # prefers entries of just this size, which become zero and are worth `_ZERO_WORTH`; others
+        # are worth from 0 down to -1, the larger the less. Random numbers of up to `noise` may
+        # outweigh the one for the other.
         best_score = -1.0
         best: NDArray[np.int32] | None = None
         jitter = self.rng.random(unserved.shape) * noise
         for size in sizes[max(0, low + 1 - _CHOICES) : low + 1][::-1]:
-            worth = np.where(unserved == size, 4.0 + jitter, jitter - unserved / sizes[-1])
+            worth = np.where(unserved == size, _ZERO_WORTH + jitter, jitter - unserved / sizes[-1])
             open_worth = np.where(unserved >= size, worth, _CLOSED)
 
             # The permutation of entries of this size or more that makes most entries zero.
@@ -236,11 +236,10 @@ class RealisedDecomposer(Decomposer):
     ) -> NDArray[np.int32]:
         """Choose the next matching to take off the matrix: entries of a certain size or more.
 
-        A *term* is a matching with its weight in ticks: the matching is subtracted from the matrix
-        as often as its least entry. The size is a quantile of the entries that are left, drawn
-        from `_LEVELS`. Entries of just that size count `zeros` more, since the term makes them
-        zero. Ports with many entries left come first, because each of these needs a term of its
-        own. Random numbers up to a tenth of `noise` are added.
+        The size is a quantile of the entries that are left, drawn from `_LEVELS`. Entries of just
+        that size count `zeros` more, since the term makes them zero. Ports with many entries left
+        come first, because each of these needs a term of its own. Random numbers up to a tenth of
+        `noise` are added.
         """
         size = np.quantile(unserved[unserved > 0], self.rng.choice(_LEVELS), method="lower")
 

@@ -38,7 +38,7 @@ from optmatch.solvers.demands.first_fit import (
 )
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.demands.tasks import CoverTask
-from optmatch.solvers.demands.words import number_of_bit
+from optmatch.solvers.kernels.arrays import number_of_bit
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 _WORK_PER_S = 3e7

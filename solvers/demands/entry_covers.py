@@ -18,7 +18,8 @@ left of it.
 
 Kernels serve an `UnservedEntries`, `unserved`, of which the first `count` entries are left, row by
 row: ``row``, ``column`` and ``ticks``, with ``worth`` and ``value`` of each. A matching is in the
-`PortVectors`, `ports`: ``column_of[row]`` and ``row_of[column]``, -1 for none.
+`PortVectors`, `ports`: ``column_of[row]`` and ``row_of[column]``, -1 for none. Kernels have no
+clock: ``ports.work[0]`` says how many entries they may still look at.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from optmatch.solvers.demands.entries import (
 )
 from optmatch.solvers.demands.first_fit import complete
 from optmatch.solvers.demands.plans import Plan
-from optmatch.solvers.demands.sorting import largest_of, sort_first
 from optmatch.solvers.demands.tasks import CoverTask
+from optmatch.solvers.kernels.arrays import largest_of, sort_first
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 RATED, COMPARED, CRITICAL, MEDIAN = range(4)
@@ -319,6 +320,7 @@ def _match_best_length(ports, unserved, count, delay, bonus):
     best_length = 0.0
     length = 0.0
     while True:
+        # The length of the greatest bound of those that have not been tried.
         promising = 0
         for k in range(len(unserved.rate)):
             if unserved.rate[k] > unserved.rate[promising]:

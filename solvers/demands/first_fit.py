@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from optmatch.solvers.demands.entries import Entries, LineSums
 from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.demands.tasks import CoverTask
-from optmatch.solvers.demands.words import number_of_bit
+from optmatch.solvers.kernels.arrays import number_of_bit
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 _KEY_BITS = 16

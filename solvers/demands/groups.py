@@ -2,6 +2,8 @@
 
 A schedule follows from an order of the entries: each slot takes, entry by entry, all that fit. The
 search is over orders: first those of the relaxation to a concurrent open shop, then small changes.
+There groups are jobs and ports are machines, and each machine works on one job at a time, without
+regard to the other end of a circuit.
 
 A *bonus* belongs to an order: a number of delays, for which an entry that ends within a slot
 counts as if it had been served for that much longer when the length of the slot is chosen. With a
@@ -72,7 +74,7 @@ class OrderedEntries(NamedTuple):
 
 
 class GroupSlots(NamedTuple):
-    """The slots that `_serve_in_order` writes, with the ends of groups and its scratch.
+    """The slots that `serve_in_order` writes, with the ends of groups and its scratch.
 
     Each slot ends an entry at least, so there are no more slots than entries.
     """
@@ -94,8 +96,9 @@ def _choose_length(entries, first, delay, shortest, bonus, chosen, count):
     """Return the length, of those that one entry needs, that serves most for its time.
 
     ``chosen[:count]`` are the entries of the slot, by their positions in `entries`, and `first` is
-    the first one in the order; lengths, the delay and the shortest slot are in ticks. The service
-    of the group of that first entry counts more. An entry that ends in the slot counts as `bonus`
+    the first one in the order; lengths, the delay and the shortest slot are in ticks. A slot that
+    one entry needs may have to be longer. The service of the group of that first entry counts
+    more. An entry that ends in the slot counts as `bonus`
     delays more of service; with a negative bonus the first entry decides alone. For example, with
     entries of 2 and 6 ticks of the same group, a delay of 2 and a bonus of 1, a slot of 2 ticks
     has the rate 3 * (4 + 2) / 4 and one of 6 ticks 3 * (4 + 8) / 8: both are 4.5, and the first
@@ -107,7 +110,7 @@ def _choose_length(entries, first, delay, shortest, bonus, chosen, count):
     best_length = shortest
     for candidate in range(count):
         # The service of all circuits if the slot ends with this entry.
-        length = entries.unserved[chosen[candidate]]
+        length = max(entries.unserved[chosen[candidate]], shortest)
         total = 0.0
         for position in range(count):
             entry = chosen[position]
@@ -121,12 +124,12 @@ def _choose_length(entries, first, delay, shortest, bonus, chosen, count):
             total += _FIRST_GROUP_WEIGHT * service if is_first_group else service
         if total > best_rate * (length + delay):
             best_rate = total / (length + delay)
-            best_length = max(length, shortest)
+            best_length = length
     return best_length
 
 
 @kernel
-def _serve_in_order(entries, delay, shortest, bonus, slots):
+def serve_in_order(entries, delay, shortest, bonus, slots):
     """Make a schedule from an order of entries, and note when each group of them is complete.
 
     Writes ``slots.matchings[slot, source]`` and ``slots.ticks[slot]``, raises
@@ -209,12 +212,7 @@ class _OrderSearch:
         self._group = groups.astype(np.int64)
 
     def _plan_of_order(self, order: NDArray[np.int64], bonus: float) -> _GroupPlan:
-        """Make the plan that serves the demand in a given order, and compute its cost.
-
-        `order` are numbers of entries. Each slot takes entries greedily in this order, all that
-        fit on free ports; its length is chosen with `bonus` as in `_choose_length`. The cost is
-        the sum of the weighted lateness of all groups, in seconds.
-        """
+        """Make the plan that serves the entries whose numbers `order` lists, and its cost."""
         n_ports = self._problem.fabric.n_ports
         entries = OrderedEntries(
             source=self._source[order],
@@ -231,7 +229,7 @@ class _OrderSearch:
         )
 
         # The kernel writes as many slots as it needs; there are no more than entries.
-        n_slots = _serve_in_order(
+        n_slots = serve_in_order(
             entries, self._problem.delay_ticks, self._problem.min_slot_ticks, bonus, slots
         )
         late = np.maximum(slots.ends - np.array(self._due, dtype=np.float64), 0)
@@ -307,13 +305,7 @@ class _OrderSearch:
     def candidates(
         self, former: Plan | None, n_moves: int
     ) -> Iterator[tuple[float, _GroupPlan] | Bound]:
-        """Yield plans with their costs: a local search over orders in which demand is served.
-
-        Once, a bound on all costs comes between them.
-
-        A plan follows from two things: an order of the entries, in which they are served greedily,
-        and a bonus, by which entries that end within a slot count for more when the length of the
-        slot is chosen.
+        """Yield plans with their costs, and once a bound on all costs: a local search over orders.
 
         First come some orders from rules, each with all bonuses. Then each of `n_moves` steps
         changes the order or the bonus of the best plan so far at random (a move); the change is

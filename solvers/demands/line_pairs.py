@@ -112,7 +112,7 @@ def _most_groups(numbers: list[int]) -> int:
         earlier = zero_sets[:position]
         is_subset = earlier & ~zero_sets[position] == 0
         chain_length[position] = 1 + chain_length[:position][is_subset].max()
-    return int(chain_length[-1])
+    return int(chain_length.max())
 
 
 def guess_weights(demand: NDArray[np.int64], n_terms: int) -> Iterator[tuple[list[int], bool]]:
@@ -139,7 +139,7 @@ def guess_weights(demand: NDArray[np.int64], n_terms: int) -> Iterator[tuple[lis
         candidates = [
             number
             for number in frequent
-            if not any(number - part in frequent - {part} for part in frequent)
+            if not any(number - part in frequent and number != 2 * part for part in frequent)
         ]
 
         # The most frequent numbers first.

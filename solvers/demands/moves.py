@@ -9,7 +9,8 @@ the delay and the shortest slot. A `SlotList` is a plan with room for more slots
 them count, ``matchings[slot, source]`` is a destination or -1, and ``ticks[slot]`` is the length
 without the delay. `current` is the plan that is improved. A `MoveScratch`, `scratch`, is the
 memory of one move: ``scratch.trial`` is the plan that it makes, and all other arrays are
-overwritten, but for the state of the random numbers.
+overwritten, but for the state of the random numbers. New slots come from a cover, slot by slot a
+heavy matching of the entries that are unserved.
 """
 
 from __future__ import annotations
@@ -31,9 +32,8 @@ from optmatch.solvers.demands.entry_covers import (
     cover_entries,
 )
 from optmatch.solvers.demands.plans import Plan, add_service, shorten_slots
-from optmatch.solvers.demands.sorting import largest_of, sort_first
 from optmatch.solvers.demands.tasks import CoverTask, Size
-from optmatch.solvers.kernels.arrays import copy_into
+from optmatch.solvers.kernels.arrays import copy_into, largest_of, sort_first
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 _MULTIPLIER = 48_271

@@ -6,7 +6,8 @@ and a slot lasts as long as its longest.
 
 A *pair* is two ports that need a circuit; a *pairing* is a matching of bidirectional ports, in
 which ``matching[port]`` is the partner of a port and the partner's partner is the port itself. A
-plan *divides* a pair if several slots serve it.
+plan *divides* a pair if several slots serve it. To *trim* a plan is to shorten its slots by what
+no pair needs.
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ def rebuild_pairings(task: CoverTask) -> Iterator[Plan]:
     if task.n_moves is not None:
         rebuilds = range(_REBUILDS_EACH_MOVE * task.n_moves)
     for _ in rebuilds:
+        # A single slot leaves nothing to rebuild.
         if len(plan.ticks) < 2:
             return
 

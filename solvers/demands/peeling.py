@@ -24,10 +24,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from optmatch.solvers.demands.sorting import largest_of
-from optmatch.solvers.demands.words import number_of_bit
 from optmatch.solvers.demands.workspace import LINE_SUM, LISTS, THRESHOLD, WORD, lower, wait
-from optmatch.solvers.kernels.arrays import copy_into
+from optmatch.solvers.kernels.arrays import copy_into, largest_of, number_of_bit
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 FIRST, BOTTLENECK, HALVING = range(3)
@@ -115,7 +113,8 @@ def _match_by_paths(space, size):
     each waiting row an alternating path to an idle column is searched: the row takes a column of
     another row, that row takes a column of a third one, and so on (Hungarian method). Where a
     search fails, all that it reached is a dead end for those that follow, and they do not look
-    there again.
+    there again. `_let_in_next` reads what failed searches leave: ``space.reached[row]``, and in
+    ``space.fresh`` the columns that none came to.
     """
     if size == 0:
         return 0
@@ -231,7 +230,7 @@ def _let_in_next(space):
                     largest = remaining[place]
             place = space.after[place]
 
-        # The first list with such an entry has the largest of all.
+        # With this entry the search can go on.
         if largest:
             lower(space, largest)
             return True

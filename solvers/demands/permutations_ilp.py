@@ -175,8 +175,6 @@ def _look_for_terms(
 class TermModel(ExactModel[Plan]):
     """The CP-SAT model of k permutations whose weighted sum is the demand; it minimises nothing.
 
-    A *term* is a permutation with its weight in ticks.
-
     Attributes
     ----------
     weights

@@ -2,6 +2,10 @@
 
 Rules come in the order of their estimated time, and moves fill the time until a longer rule is
 worth its own. The order does not depend on the limit: what a shorter limit finds is found first.
+
+A *rule* makes plans from nothing, each a list of matchings and of the ticks that they are held. A
+*move* takes some of these slots out of a plan and covers anew what they served. *First fit*, the
+quickest rule, puts each entry, the largest first, into the first slot where its ports are free.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ A *wish* is the matching of a slot of the plan that is asked for. A matching is 
 there are routes for all its circuits side by side; the *cell states* that make the routes are then
 *known*. Ports are *mutual* if they are bidirectional, so that each circuit leads back as well.
 
-Route, and its length, are words of `optmatch.solvers.routing`.
+A *route* is the list of the terminals by which light leaves its cells, its length their number.
 """
 
 from __future__ import annotations

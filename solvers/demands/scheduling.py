@@ -1,8 +1,11 @@
 """The frame of all methods for demands: plans come in, the best becomes the solution.
 
-Methods plan as if the fabric held every matching and had one *plane*, that is, one of several
-equal switches side by side. A *candidate* is what a plan becomes: a schedule for each plane,
-routed, with the time at which all demand is served. A problem is *plain* if nothing but the slots
+Methods plan as if the fabric held every matching (had routes for all its circuits at once) and
+were one *plane*, that is, one of several equal switches side by side. A *plan* is a list of
+matchings, each with the ticks for which it is held; a *build* yields plans for a task, a demand
+with its delay and its deadline. A *realiser* replaces matchings by those that have routes. A
+*candidate* is what a plan becomes: a schedule for each plane, routed, with the time at which all
+demand is served. A problem is *plain* if nothing but the slots
 and delays of a plan decides that time. The *former* plan is that of an earlier solution, adapted
 to this demand; the *known* answer is an earlier solution of this very problem, taken as it is.
 """

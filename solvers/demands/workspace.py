@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.demands.words import number_of_bit
+from optmatch.solvers.kernels.arrays import number_of_bit
 from optmatch.solvers.kernels.decorators import inner_kernel
 
 WORD = 64

@@ -1,4 +1,8 @@
-"""Method `greedy` for failures: the quick repair, for a control loop."""
+"""Method `greedy` for failures: the quick repair, for a control loop.
+
+A *handover* chooses a live spare for each lost unit, a chip or a port. Circuits are *hit* that
+lost their light or an end; they are routed anew through what is free.
+"""
 
 from __future__ import annotations
 

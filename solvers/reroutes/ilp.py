@@ -1,6 +1,9 @@
 """Method `ilp` for failures: the least disturbance, proved by CP-SAT, or a proof of none.
 
-The model has a flow of light on the flow graph for each circuit, and a choice of spares.
+The model has a flow of light on the flow graph for each circuit, and a choice of spares (a
+*handover*: one for each lost unit, a chip or a port). Nodes of that graph are light going one way
+along a waveguide or over fibres, arcs lead through cells and chips, and each node uses one unit
+of a *resource*, such as the fibres of a bundle. Circuits are *hit* that lost light or an end.
 
 Level by level: if only hit circuits have to move, the rest is one small model of what is left
 free. Else circuits of hit jobs may move, and only if that does not help those of others, as few as

@@ -1,7 +1,8 @@
 """Why nothing helps against a failure: cuts through a rack, chips cut off, proofs for cells.
 
 A *cut* is a set of servers which more circuits have to leave than live fibres lead out of it,
-wherever spares take over. Unit and handover are words of the package.
+wherever spares take over. A *handover* chooses a spare for each lost *unit*, a chip of a rack or a
+port of a switch.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ First all other circuits stay where they are: each choice of spares for the lost
 through what is free, the nearest first, until no further one can be better. Only if no set works,
 circuits are moved that the failure did not hit, as few as possible and those of hit jobs first.
 
-Unit, handover, hit and path are words of the package. Plans are compared by their *levels*
-(`Recovery`), what they disturb first.
+A *unit* is what a spare replaces, a chip or a port, and a *handover* has the spare of each lost
+unit. A circuit is *hit* if it lost its light or an end; a *path* is its list of nodes on the graph
+of where light can go. Plans are compared by their *levels* (`Recovery`), what they disturb first.
 """
 
 from __future__ import annotations

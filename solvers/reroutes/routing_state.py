@@ -1,6 +1,7 @@
 """A running state on its flow graph: the circuit on each part, and routes through free parts.
 
-Running state, unit and hit are words of the package.
+A *unit* is a chip with its ports, or one port of a switch; a circuit is *hit* if a failure takes
+its light or one of its ends.
 
 The *flow graph* says where light can go through cells of a mesh, or fibres of a rack. Nodes are
 light going one way: out of a unit, towards a terminal of a cell, over the fibres of an edge, into

@@ -6,7 +6,8 @@ nothing is shared. Here the circuits that stay are obstacles, and what is negoti
 path is searched by Dijkstra's algorithm from both ends at once. In all kernels `net` is the
 running state, which they read, and `work` what they write.
 
-Nodes, arcs and resources are those of the flow graph (`optmatch.solvers.reroutes.routing_state`).
+A node of the flow graph is light going one way over a waveguide or a bundle of fibres, which is
+its resource; an arc leads through a cell in a state, or through a chip.
 """
 
 from __future__ import annotations

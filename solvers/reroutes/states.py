@@ -1,4 +1,4 @@
-"""Running states to start from: boxes of chips wired as tori in a rack, a matching on a switch."""
+"""Fabrics with circuits in use: boxes of chips wired as tori in a rack, a matching on a switch."""
 
 from __future__ import annotations
 

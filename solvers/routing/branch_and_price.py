@@ -1,8 +1,9 @@
 """Branch and price on routes of one matching, with a proof that can be checked.
 
 The linear programme over routes (`columns`) is nearly tight on meshes, so most matchings are
-proved at the root. Where it is not, cases are split as `RoutingProof` describes. Every case keeps
-the link prices that bound it, and together they are the proof.
+proved at the root. Where it is not, cases are split in two (`RoutingProof`): a link is closed to
+one circuit or to all others, or to one circuit one way or the other way. Every case keeps the link
+prices (dual values) that bound it, and together they are the proof.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from optmatch.model import (
 )
 from optmatch.problems import Routing, RoutingProof
 from optmatch.problems.routing import loss_units
-from optmatch.solvers.frame import only_ticks, stoppable
+from optmatch.solvers.frame import near_enough, only_ticks, stoppable
 from optmatch.solvers.routing.columns import Closed, Column, Master, PriceBound
 from optmatch.solvers.routing.negotiation import (
     WARM_STARTS,
@@ -34,7 +35,6 @@ from optmatch.solvers.routing.negotiation import (
     Routes,
     answer_at_once,
     conclude_routes,
-    near_enough,
 )
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import CellRouter

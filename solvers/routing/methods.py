@@ -3,8 +3,9 @@
 Method `ilp` is branch and price. Its search is in `branch_and_price`, which loads OR-tools and is
 imported where it runs.
 
-Method `negotiated` is negotiated congestion with restarts. This method cannot prove that there are
-no routes. Where it finds none, it hands the matching over to `ilp`, which finds routes or a proof.
+Method `negotiated` is negotiated congestion with restarts: circuits are ripped up and rerouted
+while links that two of them want get dearer. It cannot prove that there are no routes. Where it
+finds none, it hands the matching over to `ilp`, which finds routes or a proof.
 
 Method `constructive` is the exact router of a feed-forward fabric. The plain algorithm takes
 microseconds. Where that may help, the loops of a Benes network are then turned: to pass fewer
@@ -36,7 +37,7 @@ from optmatch.solvers.feedforward.router import (
     count_cells,
     route_cheaply,
 )
-from optmatch.solvers.frame import conclude, only_better, stoppable, take_best, unite
+from optmatch.solvers.frame import conclude, limits_left, only_better, stoppable, take_best, unite
 from optmatch.solvers.params import RoutingParams
 from optmatch.solvers.routing.causes import name_causes
 from optmatch.solvers.routing.negotiation import (
@@ -44,7 +45,6 @@ from optmatch.solvers.routing.negotiation import (
     Negotiation,
     answer_at_once,
     conclude_routes,
-    limits_left,
     one_slot,
     total_of,
 )

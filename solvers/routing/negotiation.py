@@ -1,18 +1,19 @@
 """One matching: answers without a search, and routes by negotiated congestion.
 
-A negotiation ends when each link has one circuit, or its effort is spent.
+A negotiation rips up and reroutes circuits while links that several of them want get dearer. It
+ends when each link has one circuit, or after the rounds of its *effort*. A route is the list of
+terminals by which light leaves cells, numbered 4 * cell + 0 to 3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Clock, Limit, Limits, Schedule, Solution
+from optmatch.model import IDLE, Clock, Limit, Schedule, Solution
 from optmatch.problems import Routing, RoutingProof
 from optmatch.solvers.frame import conclude
 from optmatch.solvers.routing.causes import Refuted, refuse_dead_pairs
@@ -69,24 +70,6 @@ def total_of(problem: Routing, passed: NDArray[np.int64], n_crossed: int) -> flo
     return float(passed.sum())
 
 
-def limits_left(limits: Limits, clock: Clock) -> Limits:
-    """Return limits with the time that is left of them, if they limit the time.
-
-    `clock` was started with these limits.
-    """
-    if limits.time_s is None:
-        return limits
-    return replace(limits, time_s=clock.remaining_s)
-
-
-def near_enough(objective: float, bound: float, gap: float) -> Limit | None:
-    """Return `Limit.GAP` if an objective is within the relative gap of its bound, otherwise None.
-
-    A gap of 0 asks for the optimum: then the answer is None.
-    """
-    return Limit.GAP if gap and objective - bound <= gap * objective else None
-
-
 def conclude_routes(
     problem: Routing,
     best: Routes | None,
@@ -107,12 +90,9 @@ def conclude_routes(
     if best is None:
         return conclude(problem, name, None, bound, limit, **details)
     details["schedule"] = one_slot(problem, best.states[None])
-    details["stats"] |= {"worst_route_cells": int(best.lengths.max())}
+    details["stats"] = details["stats"] | {"worst_route_cells": int(best.lengths.max())}
     return conclude(problem, name, best.objective, bound, limit, **details)
 
-
-RESTARTS = 40
-"""Negotiations before lengths of worst routes are refuted."""
 
 WARM_STARTS = 4
 """Negotiations before an exact method."""
@@ -250,7 +230,8 @@ class Negotiation:
             yield former.objective, former
         n_failed = 0
         for turn in range(n_turns):
-            if former is None and turn == n_failed == patience:
+            all_failed = former is None and n_failed == turn
+            if all_failed and turn == patience:
                 return
             routes = self.attempt(turn, rng)
             n_failed += routes is None

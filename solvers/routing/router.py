@@ -1,4 +1,8 @@
-"""The kernels of `pathfinder` with a fabric: its graph and a workspace."""
+"""The router of one fabric: its graph of cells and links, and a workspace for searches.
+
+To *settle* circuits is to negotiate their routes, starting from those that they have; to *follow*
+them is to read routes out of the states of cells.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Costs of routes of a matching: the least longest route, and the totals of all routes."""
+"""Costs of routes of a matching: the least longest route, and the totals of all routes.
+
+The length of a route is the number of its cells. Routes come from negotiations, that is, rip-up
+and reroute at rising prices of links that two circuits want; CP-SAT refutes shorter ones, with a
+flow of light for each circuit.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +21,12 @@ from optmatch.solvers.cpsat import LightFlow, Outcome, share_links
 from optmatch.solvers.exact_models import Asked, ExactModel, draw_seed, refute_in_turn
 from optmatch.solvers.frame import stoppable, take_best
 from optmatch.solvers.routing.columns import cost_step
-from optmatch.solvers.routing.negotiation import (
-    RESTARTS,
-    Negotiation,
-    Routes,
-    conclude_routes,
-)
+from optmatch.solvers.routing.negotiation import Negotiation, Routes, conclude_routes
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import CellRouter
+
+RESTARTS = 40
+"""Negotiations before lengths of worst routes are refuted."""
 
 
 def shorten_longest_route(

@@ -11,7 +11,7 @@ an earlier circuit has set it has one way; in others both states are tried. A br
 where the circuits so far, with the cheapest paths of those to come, cannot be better than the best
 answer. Terminals are those by which light enters a cell here.
 
-Loops, and to turn them, are words of `optmatch.solvers.feedforward`.
+To turn a *loop* of a Benes network is to flip its cells together: its circuits stay connected.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from optmatch.model import (
 from optmatch.problems import AllToAll, Routing
 from optmatch.problems.routing import split_power
 from optmatch.solvers.feedforward.router import MICRO_DB, exact_router, route_cheaply
-from optmatch.solvers.frame import conclude, only_ticks, stoppable, take_best
+from optmatch.solvers.frame import conclude, limits_left, only_ticks, stoppable, take_best
 from optmatch.solvers.method import Run
-from optmatch.solvers.routing.negotiation import Negotiation, Routes, limits_left, one_slot
+from optmatch.solvers.routing.negotiation import Negotiation, Routes, one_slot
 from optmatch.solvers.routing.pathfinder import EFFORTS, UNIT
 from optmatch.solvers.routing.relief import Relief
 from optmatch.solvers.routing.router import CellRouter

@@ -1,6 +1,7 @@
 """Method `min-jct`: the assignment with the least mean time to the last resource, by CP-SAT.
 
-JCT is the job completion time: from the moment at which a job asks to its last resource.
+JCT is the job completion time: from the moment at which a job asks to its last resource. A *class*
+is all resources that may serve the same jobs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""First fit by a policy: the dispatcher of the next resource, and the methods that call it."""
+"""First fit by a policy: the dispatcher of the next resource, and the methods that call it.
+
+A policy gives jobs priorities; a *class* is all resources that may serve the same jobs.
+"""
 
 from __future__ import annotations
 

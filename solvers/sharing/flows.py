@@ -1,4 +1,8 @@
-"""Optima by maximum flows: most served, lexicographic in the order of jobs, and max-min fair."""
+"""Optima by maximum flows: most served, lexicographic in the order of jobs, and max-min fair.
+
+Resources flow to jobs, at most as many as a job demands. A minimum cut proves that no flow is
+larger: some jobs get all that they demand, and what may serve the others is used up.
+"""
 
 from __future__ import annotations
 

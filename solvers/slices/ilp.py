@@ -1,8 +1,11 @@
 """Method `ilp` for slices: the least load, proved by cuts or by trying all ways.
 
 The load takes few values, so the question is asked for one after the other: is there a slice whose
-edges all carry at most so much? A rack answers no by a cut, or yes or no by the search of
-`optmatch.solvers.slices.search`. Racks that are joined answer as if they were one.
+edges all carry at most so much? A rack answers no by a cut, or yes or no by a depth-first search.
+Racks that are joined answer as if they were one.
+
+A slice is a torus of chips, cut into slots of a server each, whose pairs are joined by circuits.
+An *edge* is the fibres from one server to another one, and its *load* the circuits on it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The state of racks that slices come to and leave, and three rules to place the next one."""
+"""The state of racks that slices come to and leave, and three rules to place the next one.
+
+A slice is a torus of chips: its *slots* lie on a server each, and *pairs* of slots are joined by
+circuits over *edges*, bundles of fibres between servers. A *plan* is a slice turned in one way.
+"""
 
 from __future__ import annotations
 

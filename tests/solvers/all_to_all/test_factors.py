@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from optmatch.solvers.all_to_all.factors import (
     divide_three_factors,
-    matchings,
+    matchings_of,
     relabel,
     tournament,
 )
@@ -22,7 +22,7 @@ def assert_factorisation(factors: NDArray[np.int64], ports: int, bidirectional: 
     for row in factors:
         assert (row[row] == np.arange(len(row))).all()
         assert (row != np.arange(len(row))).all()
-    for row in matchings(factors, ports, bidirectional):
+    for row in matchings_of(factors, ports, bidirectional):
         for i, j in enumerate(row.tolist()):
             if j >= 0:
                 assert (i, j) not in found
@@ -39,7 +39,7 @@ def test_a_tournament_is_a_factorisation_in_the_fewest_slots(
     assert len(factors) == (ports if bidirectional and ports % 2 else ports - 1)
     assert_factorisation(factors, ports, bidirectional)
     if ports % 2 == 0:  # who sends to a port hears from it in the same slot
-        row = matchings(factors, ports, bidirectional)
+        row = matchings_of(factors, ports, bidirectional)
         assert (np.take_along_axis(row, row, axis=1) == np.arange(ports)).all()
 
 

@@ -13,6 +13,7 @@ from optmatch.io.files import problem_digest
 from optmatch.model import InputError
 from optmatch.problems.demands import problem as demands
 from optmatch.problems.demands.problem import order_groups
+from optmatch.solvers.demands.groups import GroupSlots, OrderedEntries, serve_in_order
 
 
 def ask(matrix: Any, fabric: om.Fabric | None = None, **fields: Any) -> om.Demand:
@@ -193,6 +194,25 @@ def test_there_is_a_plan_of_many_groups_however_short_the_time_is() -> None:
     assert solution.schedule is not None and solution.limit is om.Limit.TIME
     assert solution.lower_bound == pytest.approx(problem.lower_bound())
     assert om.verify(problem, solution).ok
+
+
+def test_slots_are_rated_for_the_time_that_they_really_last() -> None:
+    """With 5 ticks at least, 6 ticks that end both entries beat 5 that end one of 1 tick."""
+    entries = OrderedEntries(
+        source=np.array([0, 1]),
+        destination=np.array([1, 0]),
+        group=np.array([0, 1]),
+        unserved=np.array([1, 6]),
+    )
+    slots = GroupSlots(
+        ends=np.zeros(2, dtype=np.int64),
+        matchings=np.empty((2, 2), dtype=np.int32),
+        ticks=np.empty(2, dtype=np.int64),
+        is_taken=np.empty(2, dtype=np.bool_),
+        chosen=np.empty(2, dtype=np.int64),
+    )
+    assert serve_in_order(entries, 2, 5, 1.0, slots) == 1
+    assert slots.ticks[0] == 6 and slots.ends.tolist() == [3, 8]
 
 
 def test_tables_have_the_groups_of_flows() -> None:
