@@ -120,7 +120,7 @@ def test_lengths_are_tried_in_the_order_of_their_bounds() -> None:
     unserved = copy_entries(entries)
     slots = Plan(np.empty((1, 3), np.int32), np.empty(1, np.int64))
     terms = CoverTerms(delay=1, shortest=1, rule=COMPARED, pressure=0.0, bonus=0.0)
-    cover_entries(port_vectors(3, 3), unserved, 3, terms, slots)
+    cast("Any", cover_entries)(port_vectors(3, 3), unserved, 3, terms, slots)
     assert slots.ticks.tolist() == [1]
     bounds = np.where(unserved.lengths == 1, -1.0, 2 * 12 / 11)
     assert np.allclose(unserved.rate, bounds)
