@@ -55,12 +55,14 @@ def find_late_plan(problem: Collective, clock: Clock) -> Laid:
     first is made whatever time is left.
     """
     best: Laid | None = None
-    n_owners = problem.n_ranks - len(problem.late_s)
+    n_late = len(problem.late_s)
+    n_owners = problem.n_ranks - n_late
     for pieces in PIECE_COUNTS:
         # More pieces would take too long to plan.
         if best is not None and (problem.n_ranks * n_owners * pieces) ** 2 > MOST_STEPS:
             break
-        laid = lay(problem, _list_late_rounds(problem, pieces))
+        after = _spread_late_data(n_owners, n_late, pieces)
+        laid = lay(problem, list_rounds_around(problem, after, n_owners))
         if best is None or laid.time_s < best.time_s:
             best = laid
         if clock.exceeded(0) is not None:
@@ -69,36 +71,28 @@ def find_late_plan(problem: Collective, clock: Clock) -> Laid:
     return best
 
 
-def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
-    """List all rounds of an all-reduce with several late ranks: before and after these have come.
+def list_rounds_around(problem: Collective, after: Rounds, n_owners: int) -> Rounds:
+    """List all rounds of an all-reduce around late ranks: before and `after` these have come.
 
-    The ranks that are in time are called *owners*. While they wait they add up their data around a
-    ring, after which each has the sums of one equal part of the buffer. Each part is cut into
-    *pieces*. Then the late ranks send their data to the owners, and whole pieces are copied to
-    all.
+    The ranks that are in time are called *owners*. While they wait they add up their data, around
+    a ring or straight in pairs, after which each has the sums of one equal part of the buffer. In
+    `after` they are the ranks 0 to ``n_owners - 1``, and each part is cut into *pieces*, of which
+    piece k of owner r is the chunk ``k * n_owners + r``: chunks next to each other have different
+    owners. The late ranks follow, the latest one as the last.
 
-    Example with 3 owners and 2 pieces: owner 1 has the pieces number 1 and 4.
+    Example with 3 owners and 2 pieces: owner 1 has the chunks 1 and 4.
     """
-    n = problem.n_ranks
-    n_late = len(problem.late_s)
-    owners = n - n_late
+    owners = Collective("reduce-scatter", n_owners, problem.size_bytes, two_way=problem.two_way)
+    scatter = list_algorithm_rounds(owners, "direct" if problem.two_way else "ring").sends
 
-    # The owners do a reduce-scatter around a ring while they wait for the others.
-    before = Collective("reduce-scatter", owners, problem.size_bytes)
-    block_rounds = list_algorithm_rounds(before, "ring")
+    # Each send of a part becomes one send for each of its pieces, in the same round.
+    pieces = after.chunk_count // n_owners
+    rows = np.repeat(scatter, pieces, axis=0)
+    rows[:, CHUNK] += n_owners * np.tile(np.arange(pieces), len(scatter))
+    rounds = one_after_another(Rounds(rows, after.chunk_count), after)
 
-    # Each send of a part becomes one send for each of its pieces, in the same round. Piece k of
-    # owner r has the number k * owners + r, so that pieces next to each other have different
-    # owners.
-    rows = np.repeat(block_rounds.sends, pieces, axis=0)
-    rows[:, CHUNK] += owners * np.tile(np.arange(pieces), len(block_rounds.sends))
-
-    scatter = Rounds(rows, owners * pieces)
-    rounds = one_after_another(scatter, _spread_late_data(owners, n_late, pieces))
-
-    # Until here the owners are the ranks 0 ... owners - 1, and the late ranks the last ones. Now
-    # both get their numbers in the problem: the i-th rank that is in time is owner i.
-    rank_of = np.argsort(problem.late > 0, kind="stable")
+    # Now all ranks get their numbers in the problem, by when they are ready.
+    rank_of = np.argsort(problem.late, kind="stable")
     rounds.sends[:, [SOURCE, DESTINATION]] = rank_of[rounds.sends[:, [SOURCE, DESTINATION]]]
     return rounds
 

@@ -61,18 +61,19 @@ from optmatch.solvers.collectives.conclusion import (
 from optmatch.solvers.collectives.exchanges import lay_circulant_exchange, list_exchange_offers
 from optmatch.solvers.collectives.forwarding import list_forwarding_offers
 from optmatch.solvers.collectives.islands import find_island_plan
-from optmatch.solvers.collectives.late_ranks import find_late_plan, takes_several_late_ranks
+from optmatch.solvers.collectives.late_ranks import (
+    find_late_plan,
+    list_rounds_around,
+    takes_several_late_ranks,
+)
 from optmatch.solvers.collectives.offers import NotHeld, Offer, take_best_offer, try_offers
 from optmatch.solvers.collectives.overlap import Steps, read_steps, share
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
 from optmatch.solvers.collectives.rounds import (
-    DESTINATION,
     PORTS_OF_A_SEND,
     SENDS_PER_S,
-    SOURCE,
     Rounds,
     is_affordable,
-    one_after_another,
     ranks_to_store,
     seconds_of,
 )
@@ -253,19 +254,10 @@ def _find_around_late_rank(problem: Collective, clock: Clock, below_s: float) ->
     ready, it exchanges data with each of them in turn; after each meeting both have a whole sum.
     Whole sums are copied to all ranks meanwhile.
     """
-    # There are n - 1 other ranks, and one chunk for each of them. First these ranks add up their
-    # data (`scatter`), then the late rank joins in (`spread`).
+    # There are n - 1 other ranks, and one chunk for each of them.
     n = problem.n_ranks
-    others = Collective("reduce-scatter", n - 1, problem.size_bytes, two_way=problem.two_way)
-    scatter = list_algorithm_rounds(others, "direct" if problem.two_way else "ring")
-    spread = Rounds(list_late_sends(n).astype(np.int64), max(1, n - 1))
-    scatter = scatter._replace(matchings=None, chunk_count=spread.chunk_count)
-    rounds = one_after_another(scatter, spread)
-
-    # Both are made for rank n - 1 as the late one. Ranks are renamed by the time when they are
-    # ready, so that the latest one gets this part.
-    rank_of = np.argsort(problem.late, kind="stable")
-    rounds.sends[:, [SOURCE, DESTINATION]] = rank_of[rounds.sends[:, [SOURCE, DESTINATION]]]
+    after = Rounds(list_late_sends(n).astype(np.int64), n - 1)
+    rounds = list_rounds_around(problem, after, n - 1)
     return FoundPlan(lay(problem, rounds), {"fewest_rounds_late": fewest_late_rounds(n)})
 
 
@@ -1022,8 +1014,7 @@ def _search_s(problem: Collective, name: str) -> float:
     n = problem.n_ranks
     n_receipts = n * n * problem.n_gathers
     if problem.flow.from_root:
-        # Halving and doubling cuts the buffer into a chunk for each rank, which reaches all.
-        n_receipts = n * (n if name == "halving-doubling" else BROADCAST_PIECES)
+        n_receipts = n * BROADCAST_PIECES
     if _stores_blocks(problem, name):
         n_receipts = n
     n_hops = math.log2(n) if problem.flow.has_pairs else 1.0

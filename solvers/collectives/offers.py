@@ -114,65 +114,23 @@ class TakenOffer(NamedTuple):
     """What kept a promise of less out: `TIME` or `MEMORY`, or an interrupt; else None."""
 
 
-class _Collected(NamedTuple):
-    """Offers that can be built, and what kept others out."""
-
-    waiting: list[Offer[Laid]]
-    """Those to be built, in the order in which they were found."""
-    too_late_s: float
-    """The least promise for which there is no time, in seconds; 0 if some offers were not seen,
-    which may promise anything."""
-    too_large_s: float
-    """The least promise for which there is no memory."""
-
-
 def take_best_offer(
     offers: Iterable[Offer[Laid]], clock: Clock, below_s: float = math.inf
 ) -> TakenOffer:
     """Build the offers with the least promises, until no other one can be faster.
 
     There is no plan if none takes less than `below_s` seconds, or if all are too large for the
-    memory. An interrupt ends the search for offers, and the best one so far is built.
+    memory. While none is collected, an offer of few sends (`QUICK_SENDS`) needs no time to be.
+
+    The search for offers ends early when `clock` has no time left, or only as much as it takes to
+    lay out the best offer so far. Ctrl-C ends it, too, and the best one so far is built; it is
+    raised again if there is no offer yet, or if a plan of `below_s` seconds is known already.
 
     Example: offers of 3, 5 and 6 s. The first one is built, and its plan takes 5.5 s, as a rank is
     late. The second one is built, too, as it may take 5 s; the third one cannot be faster.
     """
-    # Least promises first: no offer is built that promises more than a plan that is there takes.
-    collected = _collect_offers(offers, clock, below_s)
-    waiting = sorted(collected.waiting, key=lambda offer: (offer.seconds, offer.n_sends))
-    unbuilt: list[Offer[Laid]] = []
-    best: Laid | None = None
-    best_name = ""
-    for name, laid in try_offers(waiting, clock, unbuilt, below_s):
-        if laid.time_s < below_s:
-            best = laid
-            best_name = name
-            below_s = laid.time_s
-
-    # Which limit has kept out an offer that promises less than the plan takes.
-    limit = clock.exceeded(0)
-    too_late_s = min([collected.too_late_s, *(offer.seconds for offer in unbuilt)])
-    useful_s = below_s * (1 - RTOL)
-    if limit is None and too_late_s < useful_s:
-        limit = Limit.TIME
-    elif limit is None and collected.too_large_s < useful_s:
-        limit = Limit.MEMORY
-    return TakenOffer(best, best_name, limit)
-
-
-def _collect_offers(offers: Iterable[Offer[Laid]], clock: Clock, below_s: float) -> _Collected:
-    """Collect offers of less than `below_s` seconds for which there are time and memory.
-
-    - While none is collected, an offer of few sends (`QUICK_SENDS`) needs no time to be.
-    - If `below_s` is infinite, no plan is known, and any will do: if nothing was collected, the
-      offer with the fewest sends is.
-    - The search for offers ends early when `clock` has no time left, or only as much as it takes
-      to lay out the best offer so far.
-    - Ctrl-C ends it, too, and sets ``clock.interrupted``. It is raised again if there is no offer
-      yet, or if a plan is known already.
-    """
+    # Offers of less than `below_s` seconds for which there are time and memory are collected.
     waiting = list[Offer[Laid]]()
-    best_offer: Offer[Laid] | None = None  # the first one with the least promise
     smallest: Offer[Laid] | None = None  # the one of fewest sends, if memory holds them
     too_late_s = math.inf  # the least promise of those for which there is no time
     too_large_s = math.inf  # and of those for which there is no memory
@@ -188,14 +146,11 @@ def _collect_offers(offers: Iterable[Offer[Laid]], clock: Clock, below_s: float)
                 too_late_s = min(too_late_s, offer.seconds)
             elif offer.seconds < below_s * (1 - RTOL):
                 waiting.append(offer)
-                if best_offer is None or offer.seconds < best_offer.seconds:
-                    best_offer = offer
+                waiting.sort(key=lambda offer: (offer.seconds, offer.n_sends))
 
             # No more offers are looked for when the best one would not be laid out in time. This
             # ends as where `offers` raises `TimeUp` itself.
-            if best_offer is not None and not is_affordable(
-                best_offer.n_sends, clock, reserve=RESERVE
-            ):
+            if waiting and not is_affordable(waiting[0].n_sends, clock, reserve=RESERVE):
                 raise TimeUp("the time that is left is that of the best offer")
             if clock.remaining_s <= 0.0:
                 break
@@ -205,6 +160,26 @@ def _collect_offers(offers: Iterable[Offer[Laid]], clock: Clock, below_s: float)
         if smallest is None or math.isfinite(below_s):
             raise
         clock.interrupted = True
+    # Without a plan any will do.
     if not waiting and smallest is not None and math.isinf(below_s):
         waiting.append(smallest)
-    return _Collected(waiting, too_late_s, too_large_s)
+
+    # Least promises first: no offer is built that promises more than a plan that is there takes.
+    unbuilt: list[Offer[Laid]] = []
+    best: Laid | None = None
+    best_name = ""
+    for name, laid in try_offers(waiting, clock, unbuilt, below_s):
+        if laid.time_s < below_s:
+            best = laid
+            best_name = name
+            below_s = laid.time_s
+
+    # Which limit has kept out an offer that promises less than the plan takes.
+    limit = clock.exceeded(0)
+    too_late_s = min([too_late_s, *(offer.seconds for offer in unbuilt)])
+    useful_s = below_s * (1 - RTOL)
+    if limit is None and too_late_s < useful_s:
+        limit = Limit.TIME
+    elif limit is None and too_large_s < useful_s:
+        limit = Limit.MEMORY
+    return TakenOffer(best, best_name, limit)

@@ -633,12 +633,7 @@ def _doublings(n_known: int, lanes: int) -> int:
     thus the ranks that know it become ``lanes + 1`` times as many. With 2 lanes 9 ranks are
     reached in 2 rounds.
     """
-    n_rounds = 0
-    n_reached = 1
-    while n_reached < n_known:
-        n_reached *= lanes + 1
-        n_rounds += 1
-    return n_rounds
+    return next(n_rounds for n_rounds in count() if (lanes + 1) ** n_rounds >= n_known)
 
 
 def fewest_late_rounds(n_ranks: int) -> int:
