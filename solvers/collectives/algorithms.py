@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from optmatch.model import Limits, TimeUp, ignore, uncounted
+from optmatch.model import IDLE, Limits, TimeUp, ignore, uncounted
 from optmatch.problems import AllToAll, Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.problems.collectives.steps import (
@@ -47,6 +47,7 @@ from optmatch.solvers.collectives.spreading import (
     make_rounds,
     spread,
 )
+from optmatch.solvers.collectives.topologies import lay_path
 
 ALGORITHMS = (
     "ring",
@@ -133,8 +134,6 @@ def list_algorithm_rounds(problem: Collective, algorithm: str) -> Rounds:
     if algorithm == "whole-buffers" or (n == 2 and flow.sums_for_all):
         return _exchange_whole_buffers(problem)
     if flow.from_root:
-        if algorithm == "halving-doubling" and n > 2:
-            return one_after_another(_scatter_halves(problem), _gather(n, algorithm))
         if algorithm == "ring" and n > 2:
             return _make_line(problem)
         # The number of ranks of a group, if three groups make a shorter tree; else 0.
@@ -246,7 +245,7 @@ def fits(problem: Collective, algorithm: str) -> bool:
     takes_pairs = problem.two_way and not flow.from_root
     conditions = {
         "ring": is_short_ring and (leads_onward or problem.lanes >= n_lanes_of_ring),
-        "halving-doubling": is_power_of_two,
+        "halving-doubling": is_power_of_two and not flow.from_root,
         # The tree of a broadcast has pairs alone.
         "bruck": leads_onward or flow.from_root,
         "pairwise": flow.has_pairs,
@@ -280,20 +279,14 @@ def _make_line(problem: Collective) -> Rounds:
         sends_of_round.append((source, (source + 1) % n, turn - place))
     rounds = as_rounds(sends_of_round, COPY, pieces)
 
-    # circuits[lane, rank]: the peer of each port, where a lane is a port of a rank on some plane.
-    # One-way circuits lead onward over all lanes; two-way ones join even pairs of neighbours over
-    # the even lanes, and odd pairs over the odd ones.
-    place = np.arange(n - 1)
-    circuits = np.full((problem.lanes, n), -1)
-    for lane in range(problem.lanes):
-        first = place
-        if problem.two_way:
-            first = place[place % 2 == lane % 2]
-        source = (first + problem.root) % n
-        target = (source + 1) % n
-        circuits[lane, source] = target
-        if problem.two_way:
-            circuits[lane, target] = source
+    # circuits[lane, rank]: the peer of each port. One-way circuits lead onward over all lanes,
+    # but from the last rank; two-way ones are those of a path that begins at the root.
+    circuits = np.tile((np.arange(n) + 1) % n, (problem.lanes, 1))
+    circuits[:, problem.root - 1] = IDLE
+    path = lay_path(problem) if problem.two_way else None
+    if path is not None:
+        turned = np.where(path.peer == IDLE, IDLE, (path.peer + problem.root) % n)
+        circuits = np.roll(turned, problem.root, axis=1)
     return rounds._replace(matchings=[circuits] * rounds.n_rounds)
 
 
@@ -400,27 +393,6 @@ def _sum_up_three_groups(n: int, group: int) -> Rounds:
     second = np.concatenate([b0, c0, c0 + 1])
     last = _both_halves(np.concatenate([first, second]), np.concatenate([second, first]))
     return as_rounds([*doubling, (source, target, half), last], REDUCE, 2)
-
-
-def _scatter_halves(problem: Collective) -> Rounds:
-    """Scatter a buffer: who has a part sends half of it to a partner, the farthest first.
-
-    Example with root 0 of 4 ranks: 0 sends the chunks 2 and 3 to rank 2; then 0 sends chunk 1 to
-    rank 1, and 2 sends chunk 3 to rank 3. A half begins at the number of its receiver with the
-    bits below the distance set to 0.
-    """
-    n = problem.n_ranks
-    ranks = np.arange(n)
-    sends_of_round = []
-    for power in _list_powers(n)[::-1]:
-        # Only ranks whose number differs from the root in multiples of 2 * power alone have data.
-        holders = ranks[(ranks ^ problem.root) % (2 * power) == 0]
-        source = np.repeat(holders, power)
-        partner = source ^ power
-        first_chunk_of_half = partner & ~(power - 1)
-        chunk = first_chunk_of_half + np.tile(np.arange(power), len(holders))
-        sends_of_round.append((source, partner, chunk))
-    return as_rounds(sends_of_round, COPY, n)
 
 
 def list_gossip_pairs(n: int) -> list[IntArray]:

@@ -34,7 +34,6 @@ from optmatch.solvers.collectives.rounds import (
     list_aligned_pieces,
 )
 from optmatch.solvers.collectives.spreading import (
-    UNKNOWN,
     CircuitSequence,
     Receipts,
     lay_growing_rings,
@@ -44,6 +43,8 @@ from optmatch.solvers.collectives.spreading import (
 from optmatch.solvers.collectives.topologies import FAR, Topology, count_hops, list_topologies
 from optmatch.solvers.kernels.decorators import kernel
 
+UNKNOWN = 1 << 30
+"""The round in which a piece comes that has not come yet."""
 PIECE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 2.0)
 """Numbers of pieces that are tried, as parts of what the formula says. With 0.5, 1 and 2 alone
 plans take up to 4 % longer."""
@@ -326,18 +327,16 @@ def _list_changing(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]
     n_bits = (n - 1).bit_length()
     if n < 3:
         return
+    # peer[bit, rank]: the rank to which the circuits of a bit lead, -1 if there is none. With 6
+    # ranks those of bit 2 pair 0 and 4, 1 and 5; one-way ones lead four places onward.
     ranks = np.arange(n)
-    # peer_of_bit[bit][rank]: the rank to which the circuits of a bit lead, -1 if there is none.
-    peer_of_bit = []
-    for bit in range(n_bits):
-        paired = ranks ^ (1 << bit)
-        if problem.two_way or n == 1 << n_bits:
-            peer_of_bit.append(np.where(paired < n, paired, IDLE))
-        else:
-            peer_of_bit.append((ranks + (1 << bit)) % n)
+    powers = 1 << np.arange(n_bits)[:, None]
+    peer = np.where(ranks ^ powers < n, ranks ^ powers, IDLE)
+    if not problem.two_way and n < 1 << n_bits:
+        peer = (ranks + powers) % n
 
     # A piece has to go over the circuits of all bits, one in each round.
-    peer = np.repeat(np.array(peer_of_bit)[:, None], problem.lanes, axis=1)
+    peer = np.repeat(peer[:, None], problem.lanes, axis=1)
     yield n_bits, CircuitSequence("hypercube", peer, (1,) * n_bits, repeats=True)
 
 

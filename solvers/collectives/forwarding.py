@@ -34,24 +34,25 @@ import numpy as np
 from optmatch.model import Clock, TimeUp
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.offers import Offer
-from optmatch.solvers.collectives.plans import Laid, lay
+from optmatch.solvers.collectives.plans import Laid, lay, list_hops, time_rounds
 from optmatch.solvers.collectives.rounds import (
     MOST_OFFERED_SENDS,
-    FloatArray,
     IntArray,
+    Rounds,
     chunk_sizes,
     is_affordable,
     seconds_of,
 )
 from optmatch.solvers.collectives.spreading import (
-    Carried,
+    Arrivals,
     CircuitSequence,
     Receipts,
+    Stage,
     lay_phases,
     list_exchanged,
-    list_links,
     make_rounds,
     offer_gathers,
+    receive_routed,
 )
 from optmatch.solvers.collectives.topologies import (
     FAR,
@@ -60,11 +61,7 @@ from optmatch.solvers.collectives.topologies import (
     list_scaled_circulants,
     list_topologies,
 )
-from optmatch.solvers.kernels.decorators import kernel
 
-SWEEPS = 3
-"""How often each route is chosen; from the second time on it is given up before, while all others
-are kept."""
 MOST_STRIDES = 256
 """Up to so many ranks all strides are tried; between more only the divisors of `SMOOTH`."""
 SMOOTH = 30**16
@@ -109,111 +106,6 @@ class Relay(NamedTuple):
             arrives[offset % self.strides[turn] == 0] = turn
         arrives[offset == 0] = -1
         return arrives
-
-
-class RoutedReceipts(NamedTuple):
-    """The receipts of one round: pieces of blocks that come to ranks over several circuits.
-
-    All arrays are by receipt.
-    """
-
-    owner: IntArray
-    """The row of ``distance`` in `choose_routes`, one for each block."""
-    target: IntArray
-    """The rank that the piece comes to."""
-    first_link: IntArray
-    """The row of ``links`` in `choose_routes` at which its route begins."""
-    weight: FloatArray
-    """What it adds to the load of each circuit on its way: 1, or its bytes."""
-
-
-class _Arrivals(NamedTuple):
-    """The arrivals of whole blocks at ranks, by ascending rounds. One entry for each arrival."""
-
-    turn: IntArray
-    """The round in which the block comes."""
-    owner: IntArray
-    """The place of the rank whose block it is among the owners that are asked for."""
-    target: IntArray
-    """The rank that it comes to."""
-    n_links: IntArray
-    """The circuits on its way from the nearest rank that had it before the round."""
-    distance: IntArray
-    """``distance[round, owner, rank]``: how many hops any rank is from the nearest one that has
-    the block before a round."""
-
-
-@kernel
-def choose_routes(source, width, distance, receipts, links, load):
-    """Lead each receipt back to a rank that has its block, over circuits with little load.
-
-    A *receipt* is a piece of a block that comes to its *target*, a rank, in this round. Writes the
-    route of each receipt to `links`, and what all routes put on the circuits to `load`. In the
-    first of `SWEEPS` sweeps each receipt gets a route; in later ones each route is given up in
-    turn, and chosen anew past all others. Every receipt has to have a route. Its *weight* is what
-    it loads circuits with: 1, or its bytes.
-
-    Circuits are named by the rank at which they end, and their lane. If `width` and `load` have a
-    single column, all ranks are alike, and column 0 stands for them.
-
-    Parameters
-    ----------
-    source : int array, shape (lanes, ranks)
-        The rank from which the circuit comes that ends at a rank on a lane; -1 for none.
-    width : int array, shape (lanes, ranks)
-        How many circuits come to a rank from the same source as this one. They share their load,
-        and count as one: the number stands at the first of their lanes, and 0 at the others.
-    distance : int array, shape (owners, ranks)
-        How many hops a rank is from the nearest one that has the block of an owner before the
-        round; the route to it has as many links.
-    receipts : RoutedReceipts
-    links : int array, shape (links, 3)
-        Written: rows of from rank, to rank and lane. The links of a route follow each other, from
-        its source to its target.
-    load : float array, shape (lanes, ranks)
-        Zeros at first. Written: the sum of weight / width of all receipts that take a circuit.
-
-    Example: one lane around the ring 0 1 2 3, and a block that rank 0 has. A receipt at rank 2
-    with the first link 5 has distance 2, and gets ``links[5] = (0, 1, 0)`` and ``links[6] = (1, 2,
-    0)``.
-    """
-    are_alike = load.shape[1] == 1
-    for sweep in range(SWEEPS):
-        for number in range(len(receipts.owner)):
-            # `column` is that of a circuit in `width` and `load`: the rank at its end, or 0.
-            owner = receipts.owner[number]
-            target = receipts.target[number]
-            first = receipts.first_link[number]
-            weight = receipts.weight[number]
-            n_links = distance[owner, target]
-
-            # The route of the sweep before is given up, while those of all others stay.
-            if sweep:
-                for link in range(first, first + n_links):
-                    column = 0 if are_alike else links[link, 1]
-                    lane = links[link, 2]
-                    load[lane, column] -= weight / width[lane, column]
-
-            # From the target back to its source: of the circuits that come from one hop nearer,
-            # the one with the least load is taken. Link `first + k` begins at a rank at distance
-            # k, and ends at the rank `link_end`, at distance k + 1.
-            link_end = target
-            for link in range(first + n_links - 1, first - 1, -1):
-                column = 0 if are_alike else link_end
-                best_lane = -1
-                for lane in range(source.shape[0]):
-                    link_start = source[lane, link_end]
-                    if link_start < 0 or width[lane, column] == 0:
-                        continue
-                    if distance[owner, link_start] != link - first:
-                        continue
-                    if best_lane < 0 or load[lane, column] < load[best_lane, column]:
-                        best_lane = lane
-                links[link, 0] = source[best_lane, link_end]
-                links[link, 1] = link_end
-                links[link, 2] = best_lane
-                load[best_lane, column] += weight / width[best_lane, column]
-                link_end = source[best_lane, link_end]
 
 
 def find_routes(
@@ -290,50 +182,20 @@ def find_routes(
     if not is_affordable(n_all_links, clock):
         raise TimeUp(f"no time for {n_all_links} links of routes")
 
-    # A receipt for each piece of a block that comes; the pieces of an arrival follow each other,
-    # and chunks are owner * pieces + piece. The links of all routes are in one table: routes of 2,
-    # 1 and 1 links begin at its rows 0, 2 and 3.
-    turn = np.repeat(arrivals.turn, pieces)
-    owner = np.repeat(arrivals.owner, pieces)
-    target = np.repeat(arrivals.target, pieces)
-    n_links = np.repeat(arrivals.n_links, pieces)
-    chunk = owners[owner] * pieces + np.arange(len(owner)) % pieces
-    first_link = np.cumsum(n_links) - n_links
-    weight = np.ones(len(owner))
+    # Blocks of an uneven all-to-all load circuits with their bytes; empty ones do not come. All
+    # other blocks are alike, and load them with 1.
+    weight = None
     if not is_even:
-        weight = chunk_sizes(problem, n * n).reshape(n, n)[owners[owner], target]
-
-    # Round by round, the routes of the pieces that come in it; they are written to `links`, and
-    # the load of the busiest circuit to ``loads[round]``.
-    links = np.empty((int(n_links.sum()), 3), dtype=np.int64)
-    loads = np.zeros(n_rounds)
-    for round_, config in enumerate(config_of_round.tolist()):
-        comes = turn == round_
-        receipts = RoutedReceipts(owner[comes], target[comes], first_link[comes], weight[comes])
-        distance = arrivals.distance[round_]
-        load = np.zeros(ends.width.shape[1:])
-        choose_routes(ends.source[config], ends.width[config], distance, receipts, links, load)
-        loads[round_] = load.max()
-    return Receipts(
-        peer=sequence.peer,
-        config_of_round=config_of_round,
-        load=loads,
-        pieces=pieces,
-        n_rotations=n_rotations,
-        turn=turn,
-        source=links[first_link, 0],
-        target=target,
-        chunk=chunk,
-        first_link=first_link,
-        n_links=n_links,
-        link_from=links[:, 0],
-        link_to=links[:, 1],
+        sizes = chunk_sizes(problem, n * n).reshape(n, n)
+        weight = sizes[owners[arrivals.owner], arrivals.target]
+    return receive_routed(
+        sequence, arrivals, owners, pieces=pieces, n_rotations=n_rotations, weight=weight
     )
 
 
 def _list_arrivals(
     problem: Collective, relay: Relay, owners: IntArray, peer_of_round: IntArray, onward: int
-) -> _Arrivals:
+) -> Arrivals:
     """List which blocks of the `owners` come to which ranks in each round, and how far they go.
 
     ``peer_of_round[round, lane, rank]`` is the rank to which a circuit leads, -1 for none. Ranks
@@ -354,10 +216,13 @@ def _list_arrivals(
     turn = arrives[owner, target]
 
     # By breadth-first search from all ranks that have the block before a round.
-    distance = np.empty((len(peer_of_round), *arrives.shape), dtype=np.int64)
-    for round_, peer in enumerate(peer_of_round):
-        distance[round_] = count_hops(peer, arrives < round_)
-    return _Arrivals(turn, owner, target, distance[turn, owner, target], distance)
+    configs = relay.sequence.config_of_round(len(peer_of_round)).tolist()
+    stages = [
+        Stage(config, 1, count_hops(peer, arrives < round_))
+        for round_, (config, peer) in enumerate(zip(configs, peer_of_round, strict=True))
+    ]
+    distance = np.array([stage.distance for stage in stages])
+    return Arrivals(turn, owner, target, distance[turn, owner, target], stages)
 
 
 class Chain(NamedTuple):
@@ -589,18 +454,17 @@ def _offer_exchange(
 
     # The sends of all blocks whose routes the gather lists: those of rank 0 alone where all ranks
     # do the same, as rank k has the same k places onward; else those of all ranks. Their bytes
-    # replace the loads of the gather, which are in chunks; `seconds` counts 1 byte a chunk then.
-    listed_sends = list_exchanged(gather, n_rotations=1)
-    timed = gather._replace(load=_load_blocks(problem, relay, gather, listed_sends))
+    # tell the time, and not the loads of the gather, which are in chunks.
+    listed = _list_blocks(problem, gather, int(gather.n_rotations > 1))
+    hops = list_hops(problem, listed, len(gather.load))
+    length_s = time_rounds(problem, hops, gather.peer, gather.config_of_round)
+    n_changes = np.count_nonzero(np.diff(gather.config_of_round))
 
-    # To lay out a plan takes as long as its rows: one for each send, and one more for each link of
-    # a send over several. They are repeated for each rank whose blocks are stored, or for all that
-    # the listed one stands for.
-    n_links = gather.n_links[listed_sends.receipt]
-    n_rows = len(n_links) + int(n_links[n_links > 1].sum())
+    # To lay out a plan takes as long as its hops, for each rank whose blocks are stored, or all
+    # that the listed one stands for.
     yield Offer(
-        seconds=timed.seconds(problem, chunk_bytes=1.0),
-        n_sends=n_rows * (gather.stored_ranks or gather.n_rotations),
+        seconds=float(length_s.sum()) + n_changes * problem.delay_s,
+        n_sends=len(hops.turn) * (gather.stored_ranks or gather.n_rotations),
         name=relay.name,
         build=partial(_lay_exchange, problem, gather),
     )
@@ -608,54 +472,17 @@ def _offer_exchange(
 
 def _lay_exchange(problem: Collective, gather: Receipts) -> Laid:
     """Make the plan of an all-to-all whose blocks take the routes of a gather."""
+    return lay(problem, _list_blocks(problem, gather, gather.stored_ranks))
+
+
+def _list_blocks(problem: Collective, gather: Receipts, stored_ranks: int) -> Rounds:
+    """List the sends of the blocks of so many first ranks, or with 0 of all ranks."""
+    # Where all ranks do the same, the gather has the receipts of rank 0 alone, which are turned to
+    # the other ranks that are listed; else it has those of all.
     n = problem.n_ranks
-    stored_ranks = gather.stored_ranks
     exchanged = list_exchanged(gather, stored_ranks or gather.n_rotations)
     rounds = make_rounds(gather, exchanged, (stored_ranks or n) * n)
-    return lay(problem, rounds._replace(stored_ranks=stored_ranks))
-
-
-def _load_blocks(
-    problem: Collective, relay: Relay, receipts: Receipts, exchanged: Carried
-) -> FloatArray:
-    """Return the bytes over the busiest circuit of each round of an all-to-all.
-
-    Circuits of several lanes between the same ranks share their bytes evenly. Where all ranks do
-    the same, `exchanged` has the blocks of rank 0 alone. The blocks of rank k are k places onward,
-    so a circuit of rank 0 carries what the blocks of rank 0 put on all circuits of its shift.
-    """
-    n = problem.n_ranks
-    alike = receipts.n_rotations > 1  # all ranks do the same, and rank 0 stands for all
-    ends = relay.sequence.ends if alike else relay.sequence.ends_by_rank
-    n_senders = 1 if alike else n
-    sizes = chunk_sizes(problem, n * n)[exchanged.chunk]
-    # An entry for each link of each send: the place of the send in `exchanged`, the index in the
-    # link arrays of `receipts`, and the round.
-    send, link = list_links(receipts, exchanged.receipt)
-    round_of_link = receipts.turn[exchanged.receipt[send]]
-
-    # Round by round, the links over which sends go. Where all ranks are alike, a link from rank x
-    # to rank x + s counts as one from rank 0 to rank s.
-    load = np.zeros(len(relay.strides))
-    for turn, config in enumerate(receipts.config_of_round.tolist()):
-        is_in_round = round_of_link == turn
-        source = receipts.link_from[link[is_in_round]]
-        target = receipts.link_to[link[is_in_round]]
-        if alike:
-            target = (target - source) % n
-            source = np.zeros_like(target)
-
-        # The bytes between each two ranks, and the circuits that share them: both are by sender
-        # and receiver.
-        sent_bytes = np.zeros((n_senders, n))
-        np.add.at(sent_bytes, (source, target), sizes[send[is_in_round]])
-        n_circuits = np.zeros((n_senders, n))
-        peer = ends.peer[config][:, :n_senders]  # [lane, sender], -1 if the port is dark
-        lane, sender = np.nonzero(peer >= 0)
-        np.add.at(n_circuits, (sender, peer[lane, sender]), 1)
-        is_used = sent_bytes > 0
-        load[turn] = (sent_bytes[is_used] / n_circuits[is_used]).max(initial=0.0)
-    return load
+    return rounds._replace(stored_ranks=stored_ranks)
 
 
 def _offer_broadcasts(

@@ -82,6 +82,7 @@ def list_rounds_around(problem: Collective, after: Rounds, n_owners: int) -> Rou
 
     Example with 3 owners and 2 pieces: owner 1 has the chunks 1 and 4.
     """
+    # The owners add up their data as if they were alone, each chunk at the rank of its number.
     owners = Collective("reduce-scatter", n_owners, problem.size_bytes, two_way=problem.two_way)
     scatter = list_algorithm_rounds(owners, "direct" if problem.two_way else "ring").sends
 
@@ -91,7 +92,8 @@ def list_rounds_around(problem: Collective, after: Rounds, n_owners: int) -> Rou
     rows[:, CHUNK] += n_owners * np.tile(np.arange(pieces), len(scatter))
     rounds = one_after_another(Rounds(rows, after.chunk_count), after)
 
-    # Now all ranks get their numbers in the problem, by when they are ready.
+    # Now all ranks get their numbers in the problem, by when they are ready: those that are in
+    # time are equals, and keep their order.
     rank_of = np.argsort(problem.late, kind="stable")
     rounds.sends[:, [SOURCE, DESTINATION]] = rank_of[rounds.sends[:, [SOURCE, DESTINATION]]]
     return rounds

@@ -129,7 +129,8 @@ def take_best_offer(
     Example: offers of 3, 5 and 6 s. The first one is built, and its plan takes 5.5 s, as a rank is
     late. The second one is built, too, as it may take 5 s; the third one cannot be faster.
     """
-    # Offers of less than `below_s` seconds for which there are time and memory are collected.
+    # Offers of less than `below_s` seconds for which there are time and memory are collected, the
+    # least promise first.
     waiting = list[Offer[Laid]]()
     smallest: Offer[Laid] | None = None  # the one of fewest sends, if memory holds them
     too_late_s = math.inf  # the least promise of those for which there is no time
@@ -139,6 +140,9 @@ def take_best_offer(
             has_memory = offer.n_sends <= MOST_OFFERED_SENDS
             if has_memory and (smallest is None or offer.n_sends < smallest.n_sends):
                 smallest = offer
+
+            # It has to fit into the memory and into the time, for which the first one need not
+            # ask if it has few sends, and to be of use.
             is_quick = not waiting and offer.n_sends <= QUICK_SENDS
             if not has_memory:
                 too_large_s = min(too_large_s, offer.seconds)
@@ -160,7 +164,8 @@ def take_best_offer(
         if smallest is None or math.isfinite(below_s):
             raise
         clock.interrupted = True
-    # Without a plan any will do.
+
+    # Without a plan any will do: the one that is made soonest.
     if not waiting and smallest is not None and math.isinf(below_s):
         waiting.append(smallest)
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from optmatch.problems import Collective, CollectivePlan
 from optmatch.solvers.collectives.rounds import (
-    CHUNK,
     BoolArray,
     FloatArray,
     IntArray,
@@ -142,7 +141,7 @@ def _lay_circuits_of_round(problem: Collective, target: IntArray) -> IntArray:
     return circuits
 
 
-class _HopLoads(NamedTuple):
+class HopLoads(NamedTuple):
     """All hops of all sends: one for a direct send, one for each link of a forwarded send."""
 
     turn: IntArray
@@ -173,24 +172,12 @@ def assemble(
     If the first circuits are there, the plan takes 4 + 4 + 10 + 4 = 22 us, and the epochs are held
     for 8 and 4 us. With a rank that is ready after 6 us, and sends in round 0, it takes 28 us.
     """
-    sends = rounds.sends
     links = rounds.links
     parts = rounds.parts
     stored_ranks = rounds.stored_ranks
-
-    # The bytes of each chunk and each send, and how long each round lasts once it has begun.
-    sizes = chunk_sizes(problem, rounds.chunk_count, stored_ranks)
     n_rounds = len(epoch_of_round)
-    amounts = sizes[sends[:, CHUNK]] if parts is None else parts[:, 1]
-    hops = _list_hops(sends, amounts, links, n_rounds)
-    if stored_ranks:
-        # All ranks do as the first s ranks do, so the busiest circuit is found from those alone:
-        # each hop is moved back by `places_back` places, a multiple of s, to begin at one of them.
-        # Of 8 ranks with s = 2, a hop from 5 to 0 counts as one from 1 to 4.
-        places_back = hops.source - hops.source % stored_ranks
-        target = (hops.target - places_back) % problem.n_ranks
-        hops = hops._replace(source=hops.source - places_back, target=target)
-    length_s = _time_rounds(problem, hops, circuits, epoch_of_round)
+    hops = list_hops(problem, rounds, n_rounds)
+    length_s = time_rounds(problem, hops, circuits, epoch_of_round)
 
     # When all ranks of a round are ready, those that only forward included.
     ready_of_round_s = np.zeros(n_rounds)
@@ -223,8 +210,8 @@ def assemble(
 
     # The plan competes with plans of all kinds (``among``), not only with those of whole blocks.
     plan = CollectivePlan(
-        sends=sends,
-        chunk_bytes=sizes,
+        sends=rounds.sends,
+        chunk_bytes=chunk_sizes(problem, rounds.chunk_count, stored_ranks),
         circuits=circuits,
         epoch_of_round=epoch_of_round,
         links=np.empty((0, 3)) if links is None else links,
@@ -238,38 +225,46 @@ def assemble(
     return Laid(plan, held_s)
 
 
-def _list_hops(
-    sends: IntArray, amounts: FloatArray, links: IntArray | None, n_rounds: int
-) -> _HopLoads:
+def list_hops(problem: Collective, rounds: Rounds, n_rounds: int) -> HopLoads:
     """List the hops of all sends: one for a direct send, one for each link of a forwarded send.
 
-    Rows of `sends` begin with round, source and destination; rows of `links` are (send, from rank,
-    to rank), in the order in which data pass them. ``amounts[send]``: its bytes.
-
-    Example: a send from 0 to 2 with the links 0-1 and 1-2 has two hops, each with all its bytes.
+    With stored ranks they are those of the sends that are listed, each moved back to begin at one
+    of the first ranks. Example: a send from 0 to 2 with the links 0-1 and 1-2 has two hops, each
+    with all its bytes.
     """
-    # A send with links has a hop for each of them; all others have one, from source to target.
-    turn, source, target = sends.T[:3]
+    # A send with links has a hop for each of them; all others have one, from source to target. A
+    # hop carries all bytes of its send: the whole chunk, or the part that the send takes.
+    turn, source, target, chunk, _ = rounds.sends.T
+    if rounds.parts is None:
+        amount = chunk_sizes(problem, rounds.chunk_count, rounds.stored_ranks)[chunk]
+    else:
+        amount = rounds.parts[:, 1]
     longest = np.zeros(n_rounds, dtype=np.int64)
-    if links is None or not len(links):
-        longest[turn] = 1
-        return _HopLoads(turn, source, target, amounts, longest)
-    # The hops of direct sends, which have no links, come first, then the links of all others.
-    n_hops = np.bincount(links[:, 0], minlength=len(sends))
-    np.maximum.at(longest, turn, np.maximum(n_hops, 1))
-    direct = np.flatnonzero(n_hops == 0)
-    send = np.concatenate([direct, links[:, 0]])
-    return _HopLoads(
-        turn=turn[send],
-        source=np.concatenate([source[direct], links[:, 1]]),
-        target=np.concatenate([target[direct], links[:, 2]]),
-        amount=amounts[send],
-        longest=longest,
-    )
+    longest[turn] = 1
+    links = rounds.links
+    if links is not None and len(links):
+        # The hops of direct sends, which have no links, come first, then the links of all others.
+        n_hops = np.bincount(links[:, 0], minlength=len(turn))
+        np.maximum.at(longest, turn, n_hops)
+        direct = np.flatnonzero(n_hops == 0)
+        send = np.concatenate([direct, links[:, 0]])
+        source = np.concatenate([source[direct], links[:, 1]])
+        target = np.concatenate([target[direct], links[:, 2]])
+        turn = turn[send]
+        amount = amount[send]
+
+    # All ranks do as the first s ranks do, so that the busiest circuit is found from those alone:
+    # each hop is moved back by a multiple of s, to begin at one of them. Of 8 ranks with s = 2, a
+    # hop from 5 to 0 counts as one from 1 to 4.
+    if rounds.stored_ranks:
+        places_back = source - source % rounds.stored_ranks
+        source = source - places_back
+        target = (target - places_back) % problem.n_ranks
+    return HopLoads(turn, source, target, amount, longest)
 
 
-def _time_rounds(
-    problem: Collective, hops: _HopLoads, circuits: IntArray, epoch_of_round: IntArray
+def time_rounds(
+    problem: Collective, hops: HopLoads, circuits: IntArray, epoch_of_round: IntArray
 ) -> FloatArray:
     """Return how long each round lasts, without changes of circuits or waiting for ranks.
 
@@ -287,7 +282,7 @@ def _time_rounds(
     if problem.island > 1:
         inside = hops.source // problem.island == hops.target // problem.island
         islands_s = _time_islands(problem, hops, inside, n_rounds)
-        hops = _HopLoads(
+        hops = HopLoads(
             turn=hops.turn[~inside],
             source=hops.source[~inside],
             target=hops.target[~inside],
@@ -335,7 +330,7 @@ def _number_distinct(keys: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _time_islands(
-    problem: Collective, hops: _HopLoads, inside: BoolArray, n_rounds: int
+    problem: Collective, hops: HopLoads, inside: BoolArray, n_rounds: int
 ) -> FloatArray:
     """Return how long the busiest rank sends, or receives, inside its island in each round.
 

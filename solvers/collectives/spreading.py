@@ -8,8 +8,9 @@ over it in one of three ways:
 - one chunk over each circuit, the rarest first (module `broadcasts`);
 - over several circuits inside a round, where hops have a time (module `forwarding`).
 
-What they have in common is here: the *receipts* of an all-gather, its seconds before it is made,
-and the collectives that are made of it. A reduce-scatter is an all-gather over the reversed
+What they have in common is here: the choice of circuits for whatever comes in a round
+(`choose_routes`), the *receipts* of an all-gather, its seconds before it is made, and the
+collectives that are made of it. A reduce-scatter is an all-gather over the reversed
 circuits that runs backwards, with sums; an all-reduce is both, one after the other, or an
 all-gather of whole buffers that every rank adds up by itself.
 
@@ -29,7 +30,7 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from optmatch.model import IDLE, LONGEST_S, Clock, TimeUp
 from optmatch.problems import Collective
@@ -63,14 +64,15 @@ from optmatch.solvers.collectives.topologies import (
     leaves_out_graphs,
     list_scaled_circulants,
     list_topologies,
+    reach_ranks,
 )
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
-UNKNOWN = 1 << 30
-"""The round in which a chunk comes that has not come yet."""
 SWEEPS = 6
-"""How often circuits of the receipts of a round are chosen: first where there is no choice, then
-the others, and then again those of the busiest circuits while all other receipts keep theirs."""
+"""How often routes of a round are chosen: first where there is no choice, then the others, and
+then again those over the busiest circuits, while all others stay."""
+ROUNDING = 1e-9
+"""Loads that differ by no more, as a part of themselves, are equal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,267 +324,316 @@ def receive_over_circuits(
     )
 
 
-class SpreadArrays(NamedTuple):
-    """The result of `spread_blocks`, and the arrays that it works in.
+class Stage(NamedTuple):
+    """Rounds in a row over one configuration of circuits."""
 
-    Example: block 0 is at rank 0 at first, and comes to rank 1 in round 0. ``listed`` begins with
-    the rows (0, 0) and (0, 1), ``came[0]`` with -1 and 0, and ``lane_of[1, 0]`` is the port of
-    rank 1 over which the first piece of the block comes in.
-    """
-
-    loads: FloatArray
-    """``loads[round]``: the most chunks on any circuit; 0 before the simulation."""
-    came: NDArray[np.int32]
-    """``came[block, rank]``: the round in which the block comes to the rank; -1 if the rank has it
-    at first, and `UNKNOWN` if it has not come yet."""
-    listed: NDArray[np.int32]
-    """``listed[row]`` is (block, rank). The first rows are where blocks are at the beginning; then
-    there is one row for each block that has come to a rank, ascending by round. There is room for
-    each block at each rank."""
-    lane_of: NDArray[np.int16]
-    """``lane_of[row, piece]``: the lane (port of the receiver) over which a piece of the block of
-    this row of ``listed`` comes; -1 before one is chosen. Rows of the beginning have none."""
-    load: FloatArray
-    """Scratch, ``load[lane, end]``: the chunks of this round on each circuit. An end is the
-    receiving rank, or 0 where all ranks are alike."""
-    choices: IntArray
-    """Scratch: the lanes over which a block can come to a rank, ascending."""
+    config: int
+    """The number of the configuration."""
+    n_rounds: int
+    """The number of rounds; something comes in each of them."""
+    distance: IntArray
+    """``distance[owner, rank]``: the circuits from the nearest rank that has the block of an owner
+    before the stage, `FAR` without a way. Routes lead from each rank to one that is nearer by
+    1."""
 
 
-@inner_kernel
-def _list_wanted(peer, n_first, n_listed, turn, arrays):
-    """List each block that comes to a rank from a neighbour in the round `turn`.
+class Arrivals(NamedTuple):
+    """The arrivals of whole blocks at ranks; arrays by arrival, ascending by round."""
 
-    `arrays` are `SpreadArrays`. A row of ``arrays.listed`` is a block and a rank that has it; the
-    first `n_listed` rows are those before the round. The ranks of rows `n_first` to `n_listed` - 1
-    send their blocks over the circuits ``peer[lane, rank]`` to ranks that lack them; rows before
-    these have nothing new for a neighbour. A new row is appended for each receiver, its
-    ``came[block, rank]`` is set to `turn`, and ``lane_of`` of the row to -1, no lane yet. Returns
-    the number of all rows.
+    turn: IntArray
+    """The round in which the block comes."""
+    owner: IntArray
+    """The place of the rank whose block it is among all owners, a row of ``distance``."""
+    target: IntArray
+    """The rank that it comes to."""
+    n_links: IntArray
+    """The circuits on its way inside the round."""
+    stages: Sequence[Stage]
+    """All rounds, in their order."""
 
-    Example: a ring 0 -> 1 -> 2, and the row (block 0, rank 0) at first. Round 0 appends (0, 1);
-    round 1, with `n_first` 1, appends (0, 2).
-    """
-    n_before = n_listed
-    for row in range(n_first, n_before):
-        block = arrays.listed[row, 0]
-        holder = arrays.listed[row, 1]
-        for lane in range(len(peer)):
-            target = peer[lane, holder]
-            if target >= 0 and arrays.came[block, target] == UNKNOWN:
-                arrays.came[block, target] = turn
-                arrays.lane_of[n_listed, :] = -1
-                arrays.listed[n_listed, 0] = block
-                arrays.listed[n_listed, 1] = target
-                n_listed += 1
-    return n_listed
+
+class RoutedReceipts(NamedTuple):
+    """Pieces of blocks that come to ranks over one circuit or several; arrays by receipt."""
+
+    owner: IntArray
+    """The row of ``distance`` in `choose_routes`, one for each block."""
+    target: IntArray
+    """The rank that the piece comes to."""
+    n_links: IntArray
+    """The circuits on its route."""
+    first_link: IntArray
+    """The row of ``links`` in `choose_routes` at which its route begins."""
+    weight: FloatArray
+    """What it adds to the load of each circuit on its way: 1, or its bytes."""
 
 
 @inner_kernel
-def _choose_lane(width, place, n_choices, arrays):
-    """Give up the lane of a piece, and choose the one with the least load.
+def _is_loaded(links, route, load, least_load):
+    """Tell whether a circuit on a route has a load of `least_load` or more, as in `choose_routes`.
 
-    `place` is (row, piece, end) for ``lane_of[row, piece]`` and ``load[lane, end]`` of `arrays`
-    (`SpreadArrays`); the end is the receiving rank, or 0 where all ranks are alike. A piece adds 1
-    / ``width[lane, end]`` to the load, as so many parallel circuits share it.
-
-    The lanes to choose from are the first `n_choices` of ``choices``. They are looked at from the
-    one behind that which was given up, so that of lanes with equal loads another one than before
-    is taken: pieces make room for each other along chains. With the choices 1, 4 and 6 and a piece
-    on lane 4, the order is 6, 1, 4.
-
-    Changes ``lane_of`` and ``load``, and returns whether the lane is another one now.
+    `route` are the first row of `links` that belongs to it, and the row behind its last one.
     """
-    row, piece, end = place
-    former_lane = arrays.lane_of[row, piece]
-    if former_lane >= 0:
-        arrays.load[former_lane, end] -= 1.0 / width[former_lane, end]
-    first = 0
-    while first < n_choices and arrays.choices[first] <= former_lane:
-        first += 1
-
-    # Go round all choices from there; loads that differ by rounding alone are equal.
-    best = -1
-    least_load = np.inf
-    for number in range(first, first + n_choices):
-        lane = arrays.choices[number if number < n_choices else number - n_choices]
-        with_piece = arrays.load[lane, end] + 1.0 / width[lane, end]
-        if with_piece < least_load - 1e-9:
-            best = lane
-            least_load = with_piece
-    arrays.lane_of[row, piece] = best
-    arrays.load[best, end] = least_load
-    return best != former_lane
-
-
-@inner_kernel
-def _may_move(row, end, busiest, arrays):
-    """Tell whether some piece of a row has no lane yet, or one with the load `busiest` or more.
-
-    `row` is one of ``listed`` and ``lane_of`` in `arrays`, and `end` the last index of ``load``.
-    """
-    for piece in range(arrays.lane_of.shape[1]):
-        lane = arrays.lane_of[row, piece]
-        if lane < 0 or arrays.load[lane, end] >= busiest:
+    for link in range(route[0], route[1]):
+        column = 0 if load.shape[1] == 1 else links[link, 1]
+        if load[links[link, 2], column] >= least_load:
             return True
     return False
 
 
-@inner_kernel
-def _choose_lanes(source, width, swept, arrays):
-    """Choose the lanes of all rows of a round in one sweep: each piece takes the least loaded one.
-
-    A row (block, rank) of ``arrays.listed`` is a block that comes to the rank in this round, from
-    ``source[lane, rank]`` over one of its lanes. ``width[lane, end]`` is that of `BothEnds`: its
-    `end` is the receiving rank, but 0 where all ranks are alike. `swept` is (round, sweep, first
-    row, row behind the last). Each piece that may move gets its lane from `_choose_lane`. Writes
-    ``lane_of``, ``load`` and ``loads[round]``, the most pieces on a circuit, of `arrays`; returns
-    whether another sweep may change anything.
-
-    Example: blocks 0 and 1 come to a rank, 0 over lane 0 alone, and 1 over lane 0 or 1. Sweep 0
-    puts block 0 on lane 0, and sweep 1 block 1 on lane 1, as lane 0 has a load already.
-    """
-    # Sweep 0 places blocks without a choice, sweep 1 all others. Later ones move only pieces of
-    # the busiest circuits, up to rounding: those with a load of `busiest` or more.
-    turn, sweep, n_before, n_listed = swept
-    has_changed = sweep == 0
-    busiest = np.inf
-    if sweep > 1:
-        busiest = arrays.loads[turn] - 1e-9
-    for row in range(n_before, n_listed):
-        # Where one rank stands for all, its loads are counted at place 0.
-        block = arrays.listed[row, 0]
-        rank = arrays.listed[row, 1]
-        end = rank if arrays.load.shape[1] > 1 else 0
-        if sweep and not _may_move(row, end, busiest, arrays):
-            continue
-
-        # The lanes from neighbours that had the block before.
-        n_choices = 0
-        for lane in range(len(source)):
-            if width[lane, end] and arrays.came[block, source[lane, rank]] < turn:
-                arrays.choices[n_choices] = lane
-                n_choices += 1
-        if sweep == 0 and n_choices > 1:
-            continue
-        for piece in range(arrays.lane_of.shape[1]):
-            lane = arrays.lane_of[row, piece]
-            if lane < 0 or arrays.load[lane, end] >= busiest:
-                place = (row, piece, end)
-                has_changed |= _choose_lane(width, place, n_choices, arrays)
-
-    # The load of the busiest circuit, which lasts longest.
-    arrays.loads[turn] = 0.0
-    for lane in range(len(source)):
-        for end in range(arrays.load.shape[1]):
-            arrays.loads[turn] = max(arrays.loads[turn], arrays.load[lane, end])
-    return has_changed
-
-
 @kernel
-def spread_blocks(ends, config_of_round, n_first, arrays):
-    """Simulate how blocks spread breadth first, and fill `arrays`; return the number of rounds.
+def choose_routes(source, width, distance, receipts, begin, links, load, loads):
+    """Lead each receipt back over circuits with little load towards a rank that has its block.
 
-    In each round a rank takes over its circuits every block that it lacks and that its neighbours
-    had before. A block is cut into as many pieces as ``lane_of`` has columns, and each piece takes
-    the circuit with the least load of those over which the block can come. The first `n_first`
-    rows of ``arrays.listed`` are there at first, and the result is 0 if some block does not come
-    everywhere. `ends` are `BothEnds`, arrays of (configuration, lane, rank or end); round t has
-    the configuration ``config_of_round[t]``.
+    A *receipt* is a piece of a block that comes to its *target*, a rank, in some round. Its route
+    is chosen from the target back: of the circuits that come from one hop nearer, the one with the
+    least load is taken. Of the `SWEEPS` sweeps over a round the first one leaves out receipts of
+    one link that have a choice, and the second one adds them; later ones give up only routes over
+    the busiest circuits, one after another, and choose them anew past all others. Lanes are looked
+    at from the one behind that which was given up, so that of lanes with equal loads another one
+    than before is taken: pieces make room for each other along chains.
 
-    A lane is a port, and the circuit that ends there. Lanes from the same source, counted by the
-    widths of `ends`, share their pieces. Over circulants all ranks do the same, and loads are
-    counted at one rank for all: the last index of loads and widths is then always 0.
+    Circuits are named by the rank at which they end, and their lane. If `width` and `load` have a
+    single column, all ranks are alike, and column 0 stands for them.
 
-    The lanes of a round are chosen in `SWEEPS` passes, *sweeps*, over all blocks that can come.
-    The first places those that have no choice, later ones move pieces from loaded circuits to
-    others. While circuits stay only blocks that came in the last round can be new to a neighbour,
-    so each is looked at once: O(pieces ranks lanes) steps in all.
+    Parameters
+    ----------
+    source : int array, shape (lanes, ranks)
+        The rank from which the circuit comes that ends at a rank on a lane; -1 for none.
+    width : int array, shape (lanes, ranks)
+        How many circuits come to a rank from the same source as this one. They share their load,
+        and count as one: the number stands at the first of their lanes, and 0 at the others and
+        where no circuit comes.
+    distance : int array, shape (owners, ranks)
+        That of a `Stage`.
+    receipts : RoutedReceipts
+    begin : int array, shape (rounds + 1,)
+        The receipts of a round are those from ``begin[round]`` up to ``begin[round + 1]``.
+    links : int array, shape (links, 3)
+        Written: rows of from rank, to rank and lane, all -1 at first. The links of a route follow
+        each other, from its source to its target.
+    load : float array, shape (lanes, ranks)
+        Scratch: the sum of weight / width of all receipts of a round that take a circuit.
+    loads : float array, shape (rounds,)
+        Written: the load of the busiest circuit of each round.
 
-    Example: a ring of 4 ranks, each with one block and a circuit to the next rank. In each of 3
-    rounds every rank gets one block, and ``arrays.loads`` begins with 1, 1, 1.
+    Example: one lane around the ring 0 1 2 3, and a block that rank 0 has. A receipt at rank 2
+    with the first link 5 and two links gets ``links[5] = (0, 1, 0)`` and ``links[6] = (1, 2, 0)``.
     """
-    n_listed = n_first
-    first = 0  # the first row of ``listed`` whose block may be new to a neighbour
-    for turn in range(len(config_of_round)):
-        config = config_of_round[turn]
-        source, width = ends.source[config], ends.width[config]
-        # All blocks may be new to a neighbour after a change of circuits.
-        if turn > 0 and config != config_of_round[turn - 1]:
-            first = 0
-
-        # List all that come in this round, then choose a lane for each, sweep by sweep.
-        n_before = n_listed
-        n_listed = _list_wanted(ends.peer[config], first, n_before, turn, arrays)
-        arrays.load[:, :] = 0.0
+    n_lanes = len(source)
+    are_alike = load.shape[1] == 1
+    for turn in range(len(loads)):
+        load[:, :] = 0.0
         for sweep in range(SWEEPS):
-            if not _choose_lanes(source, width, (turn, sweep, n_before, n_listed), arrays):
+            # The first two sweeps place all receipts, and later ones move what is on the busiest
+            # circuits; loads that differ by rounding alone are equal.
+            busiest = np.inf
+            if sweep > 1:
+                busiest = loads[turn] * (1 - ROUNDING)
+            has_changed = sweep < 2
+
+            # Receipt by receipt: its route are the rows `first` to `behind` - 1 of the links.
+            for number in range(begin[turn], begin[turn + 1]):
+                owner = receipts.owner[number]
+                weight = receipts.weight[number]
+                first = receipts.first_link[number]
+                behind = first + receipts.n_links[number]
+
+                # The route of a sweep before is given up, while those of all others stay.
+                if links[first, 2] >= 0:
+                    if not _is_loaded(links, (first, behind), load, busiest):
+                        continue
+                    for link in range(first, behind):
+                        column = 0 if are_alike else links[link, 1]
+                        load[links[link, 2], column] -= weight / width[links[link, 2], column]
+
+                # From the target back, link by link: `link_end` is where the route is known to
+                # end, at first the target, and then where the link behind it begins.
+                link_end = receipts.target[number]
+                for link in range(behind - 1, first - 1, -1):
+                    column = 0 if are_alike else link_end
+                    former_lane = links[link, 2]
+                    n_choices = 0
+                    best_lane = -1
+                    least_load = np.inf
+
+                    # All lanes once, from the one behind the former lane on. Circuits are of use
+                    # that come from one hop nearer to a rank with the block.
+                    for step in range(1, n_lanes + 1):
+                        lane = (former_lane + step) % n_lanes
+                        n_hops = distance[owner, source[lane, link_end]]
+                        if width[lane, column] == 0 or n_hops != distance[owner, link_end] - 1:
+                            continue
+                        n_choices += 1
+                        with_piece = load[lane, column] + weight / width[lane, column]
+                        if with_piece < least_load * (1 - ROUNDING):
+                            best_lane = lane
+                            least_load = with_piece
+                    if sweep == 0 and n_choices > 1 and behind == first + 1:
+                        break
+
+                    # The link is written down, and the route goes on from where it begins.
+                    load[best_lane, column] = least_load
+                    links[link, 0] = source[best_lane, link_end]
+                    links[link, 1] = link_end
+                    links[link, 2] = best_lane
+                    has_changed |= best_lane != former_lane
+                    link_end = source[best_lane, link_end]
+
+            # The load of the busiest circuit, which lasts longest. Another sweep of a round in
+            # which no route has changed would change none, either.
+            loads[turn] = 0.0
+            for lane in range(n_lanes):
+                for column in range(load.shape[1]):
+                    loads[turn] = max(loads[turn], load[lane, column])
+            if not has_changed:
                 break
 
-        # It ends when nothing is missing: each block is listed at each rank.
-        if n_listed == len(arrays.listed):
-            return turn + 1
-        first = n_before
-    return 0
+
+def receive_routed(
+    sequence: CircuitSequence,
+    arrivals: Arrivals,
+    owners: IntArray,
+    *,
+    pieces: int,
+    n_rotations: int,
+    weight: FloatArray | None = None,
+) -> Receipts:
+    """Choose the routes of all arrivals, and return them as receipts.
+
+    Each block is cut into so many `pieces`, whose chunks are ``owner * pieces + piece``.
+    ``weight[arrival]`` is what an arrival loads circuits with, 1 if it is not given. With
+    `n_rotations` all ranks do the same, and those of the one owner stand for so many.
+    """
+    # A receipt for each piece of a block that comes; the pieces of an arrival follow each other.
+    # The links of all routes are in one table: routes of 2, 1 and 1 links begin at its rows 0, 2
+    # and 3.
+    turn = np.repeat(arrivals.turn, pieces)
+    n_links = np.repeat(arrivals.n_links, pieces)
+    if weight is None:
+        weight = np.ones(len(arrivals.turn))
+    routed = RoutedReceipts(
+        owner=np.repeat(arrivals.owner, pieces),
+        target=np.repeat(arrivals.target, pieces),
+        n_links=n_links,
+        first_link=np.cumsum(n_links) - n_links,
+        weight=np.repeat(weight, pieces),
+    )
+
+    # Stage by stage, the routes of the pieces that come in its rounds: from round `first` up to
+    # `behind`, which is that of the next stage. Where all ranks do the same, loads are counted at
+    # rank 0 alone.
+    ends = sequence.ends if n_rotations > 1 else sequence.ends_by_rank
+    links = np.full((int(n_links.sum()), 3), -1)
+    load = np.empty(ends.width.shape[1:])
+    loads = np.zeros(sum(stage.n_rounds for stage in arrivals.stages))
+    begin = np.searchsorted(turn, np.arange(len(loads) + 1))  # of each round, among receipts
+    first = 0
+    for stage in arrivals.stages:
+        behind = first + stage.n_rounds
+        choose_routes(
+            ends.source[stage.config],
+            ends.width[stage.config],
+            stage.distance,
+            routed,
+            begin[first : behind + 1],
+            links,
+            load,
+            loads[first:behind],
+        )
+        first = behind
+
+    # Each receipt names the table rows of its route, and each round its configuration.
+    configs = [stage.config for stage in arrivals.stages]
+    rounds_of_stage = [stage.n_rounds for stage in arrivals.stages]
+    return Receipts(
+        peer=sequence.peer,
+        config_of_round=np.repeat(np.array(configs), rounds_of_stage),
+        load=loads,
+        pieces=pieces,
+        n_rotations=n_rotations,
+        turn=turn,
+        source=links[routed.first_link, 0],
+        target=routed.target,
+        chunk=owners[routed.owner] * pieces + np.arange(len(turn)) % pieces,
+        first_link=routed.first_link,
+        n_links=n_links,
+        link_from=links[:, 0],
+        link_to=links[:, 1],
+        is_mirrored=sequence.is_mirrored,
+    )
 
 
 def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
     """Simulate an all-gather over a sequence; None if some block does not come everywhere.
 
-    The block of each rank is cut into `pieces` chunks. Over circulants only that of rank 0 is
-    simulated: each receipt then stands for those of all ranks, rotated around the ring of ranks.
+    In each round a rank takes over its circuits every block that it lacks and that its neighbours
+    had before (breadth-first search). The block of each rank is cut into `pieces` chunks, which
+    may come from different neighbours. Over circulants only the block of rank 0 is simulated: each
+    receipt then stands for those of all ranks, rotated around the ring of ranks.
+
+    Example: a ring of 4 ranks, each with one block and a circuit to the next rank. In each of 3
+    rounds every rank gets one block, and all loads are 1.
     """
+    # In general block k is that of rank k, and is cut into all its pieces. Over circulants there
+    # are blocks of one piece each, which make loads more even: with 3 pieces rank 0 owns the
+    # blocks 0, 1 and 2.
     n = sequence.peer.shape[2]
-    ends = sequence.ends
     is_circulant = sequence.shifts is not None
-
-    # More rounds than a gather takes; the simulation ends as soon as nothing is missing.
-    config_of_round = sequence.config_of_round(2 * n + sum(sequence.held))
-
-    # The blocks of the simulation, and the rank that owns each of them. In general block k is that
-    # of rank k, and is cut into all its pieces. Over circulants the simulation has blocks of one
-    # piece each, which make loads more even: with 3 pieces rank 0 owns the blocks 0, 1 and 2.
-    owner = np.arange(n)
+    owner_of_block = np.arange(n)
     pieces_of_block = pieces
     if is_circulant:
-        owner = np.zeros(pieces, dtype=np.int64)
+        owner_of_block = np.zeros(pieces, dtype=np.int64)
         pieces_of_block = 1
-    n_blocks = len(owner)
 
-    # Before round 0 each block has come to its owner alone, which the first rows of `listed` say.
-    # `spread_blocks` adds a row for each other rank that gets a block, by round, and fills in when
-    # it came (`came`), over which lanes (`lane_of`), and the load of each round (`loads`). The
-    # shape of ``ends.width`` is (configurations, lanes, ends): one end if all ranks are alike.
-    blocks = np.arange(n_blocks)
-    arrays = SpreadArrays(
-        loads=np.zeros(len(config_of_round)),
-        came=np.full((n_blocks, n), UNKNOWN, dtype=np.int32),
-        listed=np.empty((n_blocks * n, 2), dtype=np.int32),
-        lane_of=np.empty((n_blocks * n, pieces_of_block), dtype=np.int16),
-        load=np.zeros(ends.width.shape[1:]),
-        choices=np.empty(ends.width.shape[1], dtype=np.int64),
-    )
-    arrays.came[blocks, owner] = -1  # before all rounds
-    arrays.listed[:n_blocks] = np.column_stack([blocks, owner])
-    n_rounds = spread_blocks(ends, config_of_round, n_blocks, arrays)
-    if not n_rounds:
+    # The configurations in turn, and how long each is held.
+    peer = sequence.ends.peer
+    has_block = owner_of_block[:, None] == np.arange(n)  # [block, rank], before the stage
+    configs = list(enumerate(sequence.held))
+    if sequence.repeats:
+        configs *= n
+    else:
+        configs[-1] = (len(peer) - 1, n)  # the last one stays
+
+    # What is k circuits away when a configuration begins comes in its round k - 1. A stage ends
+    # early when nothing else comes, and rounds of the next one follow at once.
+    stages: list[Stage] = []
+    columns: list[tuple[IntArray, ...]] = []
+    first_round = 0
+    for config, held in configs:
+        # The ranks that a block reaches in time, in the order of the search, by rounds. Those that
+        # hear over different circuits of a rank then stand next to each other, so that the first
+        # choice of circuits is even already.
+        distance, reached = reach_ranks(peer[config], has_block)
+        block, place = np.nonzero(reached != IDLE)
+        target = reached[block, place]
+        n_hops = distance[block, target]
+        is_new = (n_hops > 0) & (n_hops <= held)
+        by_round = np.flatnonzero(is_new)[np.argsort(n_hops[is_new], kind="stable")]
+        block = block[by_round]
+        target = target[by_round]
+        n_hops = n_hops[by_round]
+
+        # They have the block when the next configuration begins.
+        columns.append((first_round + n_hops - 1, block, target))
+        stages.append(Stage(config, int(n_hops.max(initial=0)), distance))
+        first_round += stages[-1].n_rounds
+        has_block[block, target] = True
+        if has_block.all():
+            break
+    if not has_block.all():
         return None
 
-    # Each row behind the first ones becomes a receipt for each of its pieces. Block, rank and
-    # round have shape (rows, 1); lanes, source and chunk have shape (rows, pieces). With 2 pieces
-    # the chunks of block 3 are 6 and 7.
-    block, rank = np.hsplit(arrays.listed[n_blocks:].astype(np.int64), 2)
-    turn = arrays.came[block, rank].astype(np.int64)
-    source = ends.source[config_of_round[turn], arrays.lane_of[n_blocks:], rank]
-    chunk = block * pieces_of_block + np.arange(pieces_of_block)
-    columns = [part.reshape(-1) for part in np.broadcast_arrays(turn, source, rank, chunk)]
-    return receive_over_circuits(
+    # Each arrival takes one circuit, from a rank that had the block before its round.
+    turn, block, target = (np.concatenate(column) for column in zip(*columns, strict=True))
+    arrivals = Arrivals(turn, block, target, np.ones_like(turn), stages)
+    receipts = receive_routed(
         sequence,
-        arrays.loads[:n_rounds],
-        columns,
-        pieces=pieces,
+        arrivals,
+        np.arange(len(has_block)),
+        pieces=pieces_of_block,
         n_rotations=n if is_circulant else 1,
     )
+    return receipts._replace(pieces=pieces)
 
 
 class Carried(NamedTuple):

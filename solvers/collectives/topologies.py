@@ -25,8 +25,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Clock
+from optmatch.model import IDLE, Clock, uncounted
 from optmatch.problems import Collective
+from optmatch.solvers.collectives.circulant import list_power_shifts
 from optmatch.solvers.collectives.rounds import (
     BoolArray,
     IntArray,
@@ -37,8 +38,7 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 RANDOM_GRAPHS = 4
 """Random regular graphs of two-way circuits that are tried; their diameters differ by one at most
-in practice, and their loads by some percent."""
-
+in practice, and their loads by some percent. With one, some all-to-alls take 3 % longer."""
 
 FAR = 1 << 30
 """The distance of ranks that are not reached."""
@@ -89,7 +89,7 @@ def list_topologies(problem: Collective, clock: Clock | None = None) -> Iterator
         if problem.lanes % (n - 1):
             shift_sets.append((1,))
     else:
-        shift_sets = list(list_shift_sets(n, problem.lanes, two_way=problem.two_way))
+        shift_sets = list_shift_sets(n, problem.lanes, two_way=problem.two_way)
         # One ring over all lanes (shift 1): half of the lanes lead to each neighbour, and large
         # blocks go round without loss. Sets of more shifts may find no ports: of 10 ranks with a
         # port on each of four planes, shift 2 makes two cycles of 5 ranks, and circuits along an
@@ -120,12 +120,12 @@ def _list_other_graphs(problem: Collective, clock: Clock | None) -> Iterator[Top
 
     # Two-way circuits make a path or any regular graph; one-way ones the graphs of few hops.
     if problem.two_way:
-        yield _lay_path(problem)
-        yield from _lay_regular_graphs(problem)
+        yield lay_path(problem)
+        yield from (_lay_regular_graph(problem, seed) for seed in range(RANDOM_GRAPHS))
     elif 1 < problem.lanes < problem.n_ranks - 1:
         families = [lay_family(problem, problem.lanes, name) for name in FAMILIES]
         yield from families
-        yield from _lay_regular_graphs(problem)
+        yield _lay_regular_graph(problem, seed=0)
 
         # Gathers load circuits unevenly, and otherwise if all circuits lead the other way.
         for family in families:
@@ -140,39 +140,30 @@ def leaves_out_graphs(problem: Collective, clock: Clock) -> bool:
     return has_others and not has_time_for_all_blocks(problem.n_ranks, clock)
 
 
-def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int, ...]]:
-    """Yield sets of shifts for graphs that join rank r to r + s for each shift s.
+def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> list[tuple[int, ...]]:
+    """List sets of shifts for graphs that join rank r to r + s for each shift s.
 
     Ranks count modulo n; these graphs are called circulants. The first set makes rings around all
-    ranks: data go far on them, but circuits carry no byte in vain. All further sets are powers of
-    a number, 1, b, b^2, ..., for b from 2 on: data go over fewer circuits, so that small data need
-    fewer rounds.
+    ranks: data go far on them, but circuits carry no byte in vain. All further sets have powers of
+    a number (`list_power_shifts`): data go over fewer circuits, so that small data need fewer
+    rounds.
 
     Example: 8 ranks with two one-way lanes. The first set is (1, 3), two rings around all ranks;
-    then come (1, 2), (1, 4) and (1, 5).
+    then come (1, 2) and (1, 4).
     """
-    # The shifts nearest to 1 that have no factor in common with n: each makes one ring of all
-    # ranks. A two-way shift above n / 2 is the opposite of one below. `count` shifts find ports.
+    # A two-way shift above n / 2 is the opposite of one below. `count` shifts find ports.
     count = lanes // 2 if two_way else lanes
     if not count:
-        return
+        return []
+    # The shifts nearest to 1 that have no factor in common with n: each makes one ring of all
+    # ranks.
     largest = n // 2 if two_way else n - 1
     coprime = [shift for shift in range(1, largest + 1) if np.gcd(shift, n) == 1]
-    seen = {tuple(coprime[:count])}
-    yield tuple(coprime[:count])
-    if count == 1:
-        return
-    # Powers of a base; sets that do not join all ranks are left out (their common divisor with n
-    # is not 1).
-    root = round(n ** (1 / count))
-    for base in range(2, max(4, root + 3)):
-        shifts = {base**power % n for power in range(count)} - {0}
-        if two_way:
-            shifts = {min(shift, n - shift) for shift in shifts}
-        ordered = tuple(sorted(shifts))
-        if ordered not in seen and np.gcd.reduce((n, *ordered)) == 1:
-            seen.add(ordered)
-            yield ordered
+    shift_sets = [tuple(coprime[:count])]
+    if 1 < count <= largest:
+        powers = list_power_shifts(n, count, two_way=two_way)
+        shift_sets += [tuple(shifts.tolist()) for shifts in powers]
+    return list(dict.fromkeys(shift_sets))
 
 
 def list_scaled_circulants(
@@ -235,15 +226,16 @@ def count_parallel(peer: IntArray) -> IntArray:
 
 
 @kernel
-def _measure_distances(peer, has, distance, queue):
+def _measure_distances(peer, has, distance, reached):
     """Write ``distance[owner, rank]`` from the nearest rank that has the block (breadth-first).
 
     Distances are in circuits; `FAR` where no circuits lead. ``has[owner, rank]`` tells which ranks
-    have the block of an owner, ``peer[lane, rank]`` where circuits lead, -1 if nowhere. `queue`,
-    shape (ranks,), is scratch. On the ring 0 -> 1 -> 2 -> 0 a block at rank 0 has the distances 0,
-    1 and 2.
+    have the block of an owner, ``peer[lane, rank]`` where circuits lead, -1 if nowhere. Writes
+    ``reached[owner, place]``, too, the ranks in the order in which they are found, -1 behind the
+    last one. On the ring 0 -> 1 -> 2 -> 0 a block at rank 0 has the distances 0, 1 and 2.
     """
     for owner in range(has.shape[0]):
+        queue = reached[owner]
         n_reached = 0
         for rank in range(has.shape[1]):
             distance[owner, rank] = FAR
@@ -265,15 +257,22 @@ def _measure_distances(peer, has, distance, queue):
                     n_reached += 1
 
 
-def count_hops(peer: IntArray, has: BoolArray) -> IntArray:
-    """Return ``hops[block, rank]`` from the nearest rank that has a block, `FAR` without a way.
+def reach_ranks(peer: IntArray, has: BoolArray) -> tuple[IntArray, IntArray]:
+    """Return how far ranks are from blocks, and the ranks in the order of breadth-first search.
 
     ``peer[lane, rank]`` tells where circuits lead, -1 if nowhere; ``has[block, rank]`` which ranks
-    have the block.
+    have the block. ``hops[block, rank]`` are those from the nearest rank that has it, `FAR`
+    without a way; ``reached[block, place]`` are ranks, by rising hops, and -1 behind them.
     """
     hops = np.empty(has.shape, dtype=np.int64)
-    _measure_distances(peer, has, hops, np.empty(has.shape[1], dtype=np.int64))
-    return hops
+    reached = np.full(has.shape, IDLE)
+    _measure_distances(peer, has, hops, reached)
+    return hops, reached
+
+
+def count_hops(peer: IntArray, has: BoolArray) -> IntArray:
+    """Return the hops of `reach_ranks` alone."""
+    return reach_ranks(peer, has)[0]
 
 
 def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | None:
@@ -361,7 +360,7 @@ def _choose_two_lanes(problem: Collective, free_lanes: list[int]) -> tuple[int, 
     return free_lanes[0], free_lanes[1]
 
 
-def _lay_path(problem: Collective) -> Topology | None:
+def lay_path(problem: Collective) -> Topology | None:
     """Join neighbours of a line: even pairs by the one half of the ports, odd pairs by the other.
 
     Circuits are two-way. Paths need no odd cycle, so they fit where each plane has one port and n
@@ -428,61 +427,51 @@ def lay_family(problem: Collective, degree: int, name: str) -> Topology | None:
     return Topology(name, np.where(peer == np.arange(n), IDLE, peer))
 
 
-def _lay_regular_graphs(problem: Collective) -> Iterator[Topology]:
-    """Lay some random regular graphs, whose ways are shortened by local search.
+def _lay_regular_graph(problem: Collective, seed: int) -> Topology | None:
+    """Lay a random regular graph, whose ways are shortened by local search.
 
     A random graph in which all ranks have the same number of circuits has few hops between any two
     ranks. With fewer ports than three (one-way circuits: two) it would be cycles: none is laid.
+    One-way circuits have de Bruijn and Kautz graphs besides, so one graph of another kind is
+    enough.
 
     Two-way circuits take a perfect matching for each lane if n is even. If it is odd they take
     cycles, over two lanes each: one port of a rank leads onward and another one back, so that an
-    odd lane is left dark. One-way circuits have de Bruijn and Kautz graphs besides, so one graph
-    of another kind is enough.
+    odd lane is left dark. The result is None where fewer than two cycles find ports.
     """
     n = problem.n_ranks
     lanes = problem.lanes
     least_lanes = 3 if problem.two_way else 2
     if lanes < least_lanes or lanes >= n - 1:
-        return
-    if problem.two_way and n % 2:
-        yield from _lay_regular_cycles(problem)
-        return
-    n_graphs = RANDOM_GRAPHS if problem.two_way else 1
-    for seed in range(n_graphs):
-        peer = find_regular_graph(n, lanes, two_way=problem.two_way, seed=seed)
-        yield Topology("random-regular", peer)
+        return None
+    if not problem.two_way or n % 2 == 0:
+        graph = find_regular_graph(n, lanes, two_way=problem.two_way, seed=seed)
+        return Topology("random-regular", graph)
 
-
-def _lay_regular_cycles(problem: Collective) -> Iterator[Topology]:
-    """Lay random regular graphs of an odd number of ranks, made of cycles of two-way circuits.
-
-    A cycle leads through all ranks, and takes two ports of each. First as many cycles are drawn as
-    a rank has pairs of ports, and each circuit takes any free ports of its two ranks. If some
-    circuit finds none, each plane has whole cycles of its own, as many as it has pairs of ports. A
-    graph has two cycles at least; there is none where neither way gives so many.
-    """
-    n, ports, planes = problem.n_ranks, problem.ports, problem.planes
-    n_cycles = problem.lanes // 2
-    n_cycles_on_planes = planes * (ports // 2)
-    for seed in range(RANDOM_GRAPHS):
-        # The first half of the lanes of a graph leads onward along a cycle each.
-        peer: IntArray | None = None
-        if n_cycles > 1:
-            onward = find_regular_graph(n, 2 * n_cycles, two_way=True, seed=seed)[:n_cycles]
-            pairs = [(rank, int(other)) for cycle in onward for rank, other in enumerate(cycle)]
-            peer = assign_ports(problem, pairs)
-
-        # Two lanes of the same plane for each cycle, one onward and one back.
-        if peer is None and n_cycles_on_planes > 1:
-            graph = find_regular_graph(n, 2 * n_cycles_on_planes, two_way=True, seed=seed)
-            by_plane = np.full((planes, ports, n), IDLE)
-            for number, cycle in enumerate(graph[:n_cycles_on_planes]):
-                plane, pair_of_ports = divmod(number, ports // 2)
-                by_plane[plane, 2 * pair_of_ports] = cycle
-                by_plane[plane, 2 * pair_of_ports + 1, cycle] = np.arange(n)
-            peer = by_plane.reshape(planes * ports, n)
+    # Cycles lead through all ranks, as many as a rank has pairs of ports; each circuit takes any
+    # free ports of its two ranks. The first half of the lanes of a graph leads onward along a
+    # cycle each.
+    n_cycles = lanes // 2
+    if n_cycles > 1:
+        onward = find_regular_graph(n, 2 * n_cycles, two_way=True, seed=seed)[:n_cycles]
+        pairs = [(rank, int(other)) for cycle in onward for rank, other in enumerate(cycle)]
+        peer = assign_ports(problem, pairs)
         if peer is not None:
-            yield Topology("random-regular", peer)
+            return Topology("random-regular", peer)
+
+    # If some circuit finds none, each plane has whole cycles of its own, as many as it has pairs
+    # of ports: two lanes of the same plane for each cycle, one onward and one back.
+    cycles_of_plane = problem.ports // 2
+    n_cycles = problem.planes * cycles_of_plane
+    if n_cycles < 2:
+        return None
+    by_plane = np.full((problem.planes, problem.ports, n), IDLE)
+    graph = find_regular_graph(n, 2 * n_cycles, two_way=True, seed=seed)
+    for number, cycle in enumerate(graph[:n_cycles]):
+        plane, pair_of_ports = divmod(number, cycles_of_plane)
+        by_plane[plane, 2 * pair_of_ports] = cycle
+        by_plane[plane, 2 * pair_of_ports + 1, cycle] = np.arange(n)
+    return Topology("random-regular", by_plane.reshape(lanes, n))
 
 
 def split_into_matchings(source: IntArray, target: IntArray, degree: int) -> IntArray:
@@ -530,10 +519,9 @@ def split_into_matchings(source: IntArray, target: IntArray, degree: int) -> Int
 def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray | None:
     """Choose a switch for each two-way circuit, and a port of it at both ranks that it joins.
 
-    Each of `pairs` is two ranks. The first plane with a free port at both ranks is taken, over
-    ports of equal numbers if that is possible. If a rank has one port on each plane, the circuits
-    of a cycle have to take planes in turn, which an odd cycle over two planes cannot; circuits are
-    taken in the order along paths and cycles then.
+    Each of `pairs` is two ranks. The first plane with a free port at both ranks is taken. If a
+    rank has one port on each plane, the circuits of a cycle have to take planes in turn, which an
+    odd cycle over two planes cannot; circuits are taken in the order along paths and cycles then.
 
     The result ``peer[lane, rank]`` is the rank to which a port leads, -1 if it is dark; lane
     ``plane * ports + port``. It is None if some circuit finds no ports.
@@ -541,19 +529,10 @@ def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray 
     n, ports, planes = problem.n_ranks, problem.ports, problem.planes
     peer = np.full((planes, ports, n), IDLE)
     for first, second in _in_path_order(pairs) if ports == 1 else pairs:
-        # A port of the same number that is free at both ranks, on the first plane that has one:
-        # free_first[plane, port], and the same of the second rank.
-        free_first = peer[:, :, first] == IDLE
+        # The first free ports of both ranks, on the first plane where both have one: the second
+        # circuit of the ring 0 1 2 with two ports takes port 1 of rank 1, and port 0 of rank 2.
+        free_first = peer[:, :, first] == IDLE  # [plane, port]
         free_second = peer[:, :, second] == IDLE
-        both = np.argwhere(free_first & free_second)
-        if len(both):
-            plane, port = both[0]
-            peer[plane, port, first] = second
-            peer[plane, port, second] = first
-            continue
-
-        # Otherwise any free ports of both ranks on one plane will do: the last circuit of the ring
-        # 0 1 2 with two ports takes port 0 of rank 2, and port 1 of rank 0.
         possible = np.flatnonzero(free_first.any(axis=1) & free_second.any(axis=1))
         if not len(possible):
             return None
@@ -564,29 +543,17 @@ def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray 
 
 
 def _in_path_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Order circuits so that each one follows a neighbour, along the cycles that they make.
+    """Order circuits along the paths and cycles that they make, by depth-first search.
 
     Each of `pairs` is the two ranks of a circuit. Example: (0, 1), (2, 3), (1, 2) become (0, 1),
     (1, 2), (2, 3).
     """
-    circuits_of: dict[int, list[int]] = {}
-    for number, pair in enumerate(pairs):
-        for rank in pair:
-            circuits_of.setdefault(rank, []).append(number)
-    ordered = list[tuple[int, int]]()
-    done = set[int]()
-    for start in range(len(pairs)):
-        # Walk from circuit to circuit: over each one to its other rank, and on over a circuit of
-        # this rank that has not been listed yet.
-        following: int | None = start
-        rank = pairs[start][0]
-        while following is not None and following not in done:
-            done.add(following)
-            ordered.append(pairs[following])
-            first, second = pairs[following]
-            rank = second if rank == first else first
-            following = next((each for each in circuits_of[rank] if each not in done), None)
-    return ordered
+    with uncounted():
+        import networkx
+
+    # Several circuits may join two ranks; a search over edges visits each of them once.
+    circuits = networkx.edge_dfs(networkx.MultiGraph(pairs))
+    return [(first, second) for first, second, _ in circuits]
 
 
 EXCHANGE_EFFORT = 5_000_000
