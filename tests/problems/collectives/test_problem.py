@@ -254,6 +254,8 @@ def test_pairs_of_an_odd_number_need_a_configuration_more(
     ("n", "ports", "two_way", "rounds"),
     [
         (10, 3, True, 2),  # the graph of Petersen
+        (50, 7, True, 2),  # that of Hoffman and Singleton
+        (3250, 57, True, 2),  # nobody knows
         (9, 3, True, 3),  # one rank less: none of diameter 2 (Erdos, Fajtlowicz, Hoffman 1980)
         (8, 3, True, 2),
         (17, 4, True, 3),  # no Moore graph
