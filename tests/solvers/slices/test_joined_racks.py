@@ -40,6 +40,14 @@ def test_a_slice_spans_joined_racks(seed: int) -> None:
         assert not om.verify(replace(problem, fabric=replace(fabric, joined=False)), solution).ok
 
 
+@pytest.mark.slow
+def test_the_search_for_a_large_slice_has_steps_for_all_its_pairs() -> None:
+    """Of 24 racks none is whole: 256 servers are spread, and 1,500 steps would not do."""
+    fabric = om.RackFabric(racks=24, joined=True)
+    pod = Pod(fabric, reserved=half_used(np.random.default_rng(0), fabric, 15))
+    assert pod.allocate((16, 8, 8), "optical") is not None
+
+
 def test_a_slice_that_a_rack_can_hold_stays_there() -> None:
     fabric = om.RackFabric(racks=4, joined=True)
     free = {0: 3, 1: 9, 2: 5, 3: 1}
