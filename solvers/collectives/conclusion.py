@@ -123,7 +123,7 @@ def run(
 
             # It counts if the fabric has routes for all of its circuits.
             if found_plan.laid is not None:
-                is_held, schedule = _hold(problem, found_plan.laid)
+                is_held, schedule = hold(problem, found_plan.laid)
                 if is_held:
                     laid = found_plan.laid
                     on_event(NewBest(found_plan.time_s))
@@ -186,13 +186,7 @@ def _count_changes(problem: Collective, plan: CollectivePlan) -> int:
     return n_changes
 
 
-def can_hold(problem: Collective, laid: Laid) -> bool:
-    """Tell whether the switch can hold the circuits of a plan."""
-    is_held, _ = _hold(problem, laid)
-    return is_held
-
-
-def _hold(problem: Collective, laid: Laid) -> tuple[bool, Schedule | None]:
+def hold(problem: Collective, laid: Laid) -> tuple[bool, Schedule | None]:
     """Return whether the fabric has routes for the circuits of a plan, and the schedule of it.
 
     Port ``lane`` of a rank is port ``rank * ports + lane`` of the switch. There is no schedule,

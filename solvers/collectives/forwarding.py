@@ -140,7 +140,6 @@ def find_routes(
     # each of its receipts for n; `ends` then count the load of each lane at rank 0 alone.
     n = problem.n_ranks
     is_even = problem.demand_bytes is None
-    is_one_block = len(owners) == 1  # that of the root of a broadcast
     alike = is_even and len(owners) == n and sequence.shifts is not None
     n_rotations = n if alike else 1
     if alike:
@@ -156,15 +155,12 @@ def find_routes(
         return None
 
     # The bytes of the busiest circuit of each round, if the circuits of the round share the bytes
-    # of all hops evenly: no routes do better. In the first round of a broadcast all data leave
-    # over the ports of one rank.
+    # of all hops evenly: no routes do better.
     hop_bytes = block_bytes * arrivals.n_links
     if not is_even:
         hop_bytes = problem.demand[owners][arrivals.owner, arrivals.target] * arrivals.n_links
     n_circuits = np.count_nonzero(peer_of_round >= 0, axis=(1, 2))
     least_bytes = np.bincount(arrivals.turn, hop_bytes) * n_rotations / n_circuits
-    if is_one_block:
-        least_bytes[0] = max(least_bytes[0], n_arrivals[0] * block_bytes / problem.lanes)
 
     # End early if the plan cannot take less than `below_s`, or is too large to be routed.
     longest = np.zeros(n_rounds, dtype=np.int64)  # the most links of a route, by round

@@ -54,21 +54,18 @@ def find_late_plan(problem: Collective, clock: Clock) -> Laid:
     Each number of pieces in `PIECE_COUNTS` gives a plan, and the fastest one is returned. The
     first is made whatever time is left.
     """
-    best: Laid | None = None
+    plans: list[Laid] = []
     n_late = len(problem.late_s)
     n_owners = problem.n_ranks - n_late
     for pieces in PIECE_COUNTS:
         # More pieces would take too long to plan.
-        if best is not None and (problem.n_ranks * n_owners * pieces) ** 2 > MOST_STEPS:
+        if plans and (problem.n_ranks * n_owners * pieces) ** 2 > MOST_STEPS:
             break
         after = _spread_late_data(n_owners, n_late, pieces)
-        laid = lay(problem, list_rounds_around(problem, after, n_owners))
-        if best is None or laid.time_s < best.time_s:
-            best = laid
+        plans.append(lay(problem, list_rounds_around(problem, after, n_owners)))
         if clock.exceeded(0) is not None:
             break
-    assert best is not None
-    return best
+    return min(plans, key=lambda laid: laid.time_s)
 
 
 def list_rounds_around(problem: Collective, after: Rounds, n_owners: int) -> Rounds:

@@ -54,7 +54,7 @@ from optmatch.solvers.collectives.conclusion import (
     NO_ORDER,
     NO_ROUTES,
     FoundPlan,
-    can_hold,
+    hold,
     keep_to_budgets,
     run,
 )
@@ -401,7 +401,7 @@ def _lay_if_held(
         return laid
     circuits = laid.plan.circuits.tobytes()
     if circuits not in is_held:
-        is_held[circuits] = can_hold(problem, laid)
+        is_held[circuits], _ = hold(problem, laid)
     if is_held[circuits]:
         return laid
     if clock.remaining_s <= 0.0:

@@ -295,8 +295,9 @@ def time_rounds(
     # source) * n + target: with n = 8, round 2 from 1 to 5 is 141. ``load[pair]`` adds up its
     # bytes, and ``n_circuits[pair]`` counts the lanes that lead from its source to its target in
     # the round.
-    pair_of_round, pair_number = _number_distinct((hops.turn * n + hops.source) * n + hops.target)
-    load = np.bincount(pair_number, weights=hops.amount, minlength=len(pair_of_round))
+    pair_of_hop = (hops.turn * n + hops.source) * n + hops.target
+    pair_of_round, pair_number = np.unique(pair_of_hop, return_inverse=True)
+    load = np.bincount(pair_number.reshape(-1), weights=hops.amount, minlength=len(pair_of_round))
     round_of_pair, pair = np.divmod(pair_of_round, n * n)
     epoch_of_pair = epoch_of_round[round_of_pair]
     source_of_pair, target_of_pair = np.divmod(pair, n)
@@ -311,22 +312,6 @@ def time_rounds(
     if problem.island > 1:
         length_s = np.maximum(np.where(busiest > 0, length_s, 0.0), islands_s)
     return length_s
-
-
-def _number_distinct(keys: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the distinct keys, ascending, and for each key the number of its equal among them.
-
-    `numpy.unique` does the same; here keys that ascend already are not sorted: the sends of most
-    algorithms are listed by round, source and destination. Example: the keys 4, 4, 7 give the
-    distinct keys 4, 7 and the numbers 0, 0, 1.
-    """
-    steps = np.diff(keys)
-    if (steps < 0).any():
-        distinct, number = np.unique(keys, return_inverse=True)
-        return distinct, number.reshape(-1)
-    is_new = np.ones(len(keys), dtype=np.bool_)
-    is_new[1:] = steps > 0
-    return keys[is_new], np.cumsum(is_new) - 1
 
 
 def _time_islands(

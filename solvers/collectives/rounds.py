@@ -112,14 +112,7 @@ class Rounds(NamedTuple):
 
         Returns ``partner[round, rank]``, -1 for nobody.
         """
-        # With stored ranks all ranks send equally many places onward in a round, so that one send
-        # of it tells of all others.
         turn, source, destination = self.sends.T[:3]
-        if self.stored_ranks:
-            _, first_send = np.unique(turn, return_index=True)
-            onward = (destination - source)[first_send]
-            partner: IntArray = (np.arange(n) + onward[:, None]) % n
-            return partner
         partner = np.full((self.n_rounds, n), -1)
         partner[turn, source] = destination
         return partner

@@ -136,9 +136,62 @@ def choose_torus(problem: Collective, most_chunks: int | None = None) -> Sides:
     ``passed=(4,)``, 3 rounds of it over one.
     """
     chunk_limit = problem.n_ranks if most_chunks is None else most_chunks
-    chosen = _TorusChooser(problem, chunk_limit).choose_sides(problem.n_ranks, 1)
+    longest_side = 2 if problem.two_way else problem.n_ranks  # two-way rings have 2 ranks
+
+    def sending_s(n_rounds: int, chunks: int) -> float:
+        """Return the seconds of rounds in each of which a rank sends one of so many chunks."""
+        chunk_bytes = float(chunk_sizes(problem, chunks)[0])
+        return seconds_of(problem, n_rounds, n_rounds * chunk_bytes / problem.lanes)
+
+    # A state has three parts: `places`, the product of the sides that are still to be chosen;
+    # `chunks`, the number of equal parts into which the sides before have cut the buffer; and
+    # `may_cut`, whether sides to come may cut them further, or are all passed. The seconds of
+    # `Sides` are those of the sides in them, with a delay for each use of a side: a scattered side
+    # is used twice, before and after all sides inside it, and a passed side once. Example with 8
+    # ranks: ``scattered=(4, 2)`` uses the sides 4, 2, 2, 4. The two uses of side 2 follow each
+    # other on the same circuits, so that it has three delays.
+    @cache
+    def choose_sides(places: int, chunks: int, may_cut: bool = True) -> Sides:
+        """Choose the fastest sides for a state."""
+        # Without places left the side before is the innermost one. If it was scattered, it is
+        # counted with two delays, but its gather follows its scatter on the same circuits: one
+        # delay is given back.
+        if places == 1:
+            return Sides(-problem.delay_s * may_cut)
+
+        options = []
+        for side in _list_factors(places, longest_side):
+            # Passed: over q places in q - 1 rounds, in each of which a rank sends one chunk.
+            # Passed sides alone may follow.
+            inner = choose_sides(places // side, chunks, False)
+            seconds = inner.seconds + problem.delay_s + sending_s(side - 1, chunks)
+            options.append(Sides(seconds, passed=(side, *inner.passed)))
+
+            # Scattered: over q places in q - 1 rounds before all sides inside, and gathered in as
+            # many rounds after them. Each round carries a q-th part of the chunk.
+            if may_cut and chunks * side <= chunk_limit:
+                inner = choose_sides(places // side, chunks * side)
+                turns_s = sending_s(side - 1, chunks * side)
+                seconds = inner.seconds + 2 * (problem.delay_s + turns_s)
+                options.append(inner._replace(seconds=seconds, scattered=(side, *inner.scattered)))
+
+            # Windowed: cut into fewer windows than it has places. Of q places and m windows there
+            # are m - 1 rounds to scatter, q - m to pass the sums on, and m - 1 to gather: q + m -
+            # 2. Passed sides alone may follow. With them its circuits are set up twice: they come
+            # back for the gather.
+            for windows in _list_factors(side, min(longest_side, side - 1)):
+                if not may_cut or chunks * windows > chunk_limit:
+                    continue
+                inner = choose_sides(places // side, chunks * windows, False)
+                n_changes = 1 if places == side else 2
+                turns_s = sending_s(side + windows - 2, chunks * windows)
+                seconds = inner.seconds + n_changes * problem.delay_s + turns_s
+                options.append(inner._replace(seconds=seconds, windowed=(side, windows)))
+        return min(options)  # of the fewest seconds, the first field
+
     # The seconds have a change of circuits before the first round, which needs none: its circuits
     # can be set up beforehand, since nothing has to be sent before them.
+    chosen = choose_sides(problem.n_ranks, 1)
     return chosen._replace(seconds=chosen.seconds - problem.delay_s)
 
 
@@ -146,78 +199,6 @@ def choose_torus(problem: Collective, most_chunks: int | None = None) -> Sides:
 def _list_factors(number: int, largest: int) -> list[int]:
     """List the factors of a number from 2 up to `largest`: of 12 up to 6 these are 2, 3, 4, 6."""
     return [factor for factor in range(2, min(number, largest) + 1) if number % factor == 0]
-
-
-class _TorusChooser:
-    """The dynamic programme of `choose_torus`: the fastest sides for what is left of a torus.
-
-    A state has three parts: `places`, the product of the sides that are still to be chosen;
-    `chunks`, the number of equal parts into which the sides before have cut the buffer; and
-    `may_cut`, whether sides to come may cut them further, or are all passed. The best sides of a
-    state are found once; `sides_of` remembers them.
-
-    The seconds of `Sides` are those of the sides in them, with a delay for each use of a side: a
-    scattered side is used twice, before and after all sides inside it, and a passed side once.
-    Example with 8 ranks: ``scattered=(4, 2)`` uses the sides 4, 2, 2, 4. The two uses of side 2
-    follow each other on the same circuits, so that it has three delays.
-
-    Parameters
-    ----------
-    problem
-        The all-reduce.
-    chunk_limit
-        The most chunks into which the buffer may be cut.
-    """
-
-    def __init__(self, problem: Collective, chunk_limit: int) -> None:
-        """Begin without any known sides."""
-        self.problem = problem
-        self.chunk_limit = chunk_limit
-        self.longest_side = 2 if problem.two_way else problem.n_ranks  # two-way rings have 2 ranks
-        self.sides_of = cache(self.choose_sides)
-
-    def sending_s(self, n_rounds: int, chunks: int) -> float:
-        """Return the seconds of rounds in each of which a rank sends one of so many chunks."""
-        chunk_bytes = float(chunk_sizes(self.problem, chunks)[0])
-        return seconds_of(self.problem, n_rounds, n_rounds * chunk_bytes / self.problem.lanes)
-
-    def choose_sides(self, places: int, chunks: int, may_cut: bool = True) -> Sides:
-        """Choose the fastest sides for a state."""
-        # Without places left the side before is the innermost one. If it was scattered, it is
-        # counted with two delays, but its gather follows its scatter on the same circuits: one
-        # delay is given back.
-        if places == 1:
-            return Sides(-self.problem.delay_s * may_cut)
-
-        options = []
-        for side in _list_factors(places, self.longest_side):
-            # Passed: over q places in q - 1 rounds, in each of which a rank sends one chunk.
-            # Passed sides alone may follow.
-            inner = self.sides_of(places // side, chunks, False)
-            seconds = inner.seconds + self.problem.delay_s + self.sending_s(side - 1, chunks)
-            options.append(Sides(seconds, passed=(side, *inner.passed)))
-
-            # Scattered: over q places in q - 1 rounds before all sides inside, and gathered in as
-            # many rounds after them. Each round carries a q-th part of the chunk.
-            if may_cut and chunks * side <= self.chunk_limit:
-                inner = self.sides_of(places // side, chunks * side)
-                turns_s = self.sending_s(side - 1, chunks * side)
-                seconds = inner.seconds + 2 * (self.problem.delay_s + turns_s)
-                options.append(inner._replace(seconds=seconds, scattered=(side, *inner.scattered)))
-
-            # Windowed: cut into fewer windows than it has places. Of q places and m windows there
-            # are m - 1 rounds to scatter, q - m to pass the sums on, and m - 1 to gather: q + m -
-            # 2. Passed sides alone may follow. With them its circuits are set up twice: they come
-            # back for the gather.
-            for windows in _list_factors(side, min(self.longest_side, side - 1)):
-                if not may_cut or chunks * windows > self.chunk_limit:
-                    continue
-                inner = self.sides_of(places // side, chunks * windows, False)
-                n_changes = 1 if places == side else 2
-                turns_s = self.sending_s(side + windows - 2, chunks * windows)
-                seconds = inner.seconds + n_changes * self.problem.delay_s + turns_s
-                options.append(inner._replace(seconds=seconds, windowed=(side, windows)))
-        return min(options)  # of the fewest seconds, the first field
 
 
 def choose_torus_within(problem: Collective, most_sends: float) -> Sides:
