@@ -93,8 +93,9 @@ def list_topologies(problem: Collective, clock: Clock | None = None) -> Iterator
         # One ring over all lanes (shift 1): half of the lanes lead to each neighbour, and large
         # blocks go round without loss. Sets of more shifts may find no ports: of 10 ranks with a
         # port on each of four planes, shift 2 makes two cycles of 5 ranks, and circuits along an
-        # odd cycle cannot be on two planes in turn (`lay_circulant`).
-        if problem.two_way:
+        # odd cycle cannot be on two planes in turn (`lay_circulant`). The root of a broadcast has
+        # equally much to send over all of its circuits on this ring alone.
+        if problem.two_way or problem.flow.from_root:
             shift_sets.append((1,))
 
     # Topologies are equal if each rank leads to the same ranks, equally often, over whichever
