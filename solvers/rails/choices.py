@@ -91,10 +91,11 @@ _MOST_RINGS = 3
 """A move adds a ring while fewer than so many may change; after that it replaces one of them."""
 _MOST_REVERSE = 0.3
 _MOST_REPLACE = 0.36
-_MOST_ROUTE = 0.72
+_MOST_ROUTE = 0.65
+_MOST_HASTE = 0.72
 """Moves by the number that draws them, each up to its limit: the order of a ring (30 %), a ring
-(6 %), the route of one communication or of all of a kind (36 %), and else who goes first (28 %).
-Rings and routes decide most and are drawn most."""
+(6 %), the route of one communication or of all of a kind (29 %), their haste (7 %), and else who
+goes first (28 %). Rings and routes decide most and are drawn most."""
 _DOUBLE_SHARE = 0.15
 """The part of the changes that are two moves."""
 _MOST_ROWS = 20_000_000
@@ -524,11 +525,16 @@ class Search:
         )
 
         # And hastes, by which nodes are preferred: messages by one or three delays of a change,
-        # and all nodes by a part of the time from their end to the end of the step.
+        # all nodes by a part of the time from their end to the end of the step, or each by its own
+        # part of some delays, drawn at random.
         message_s = self.delay_s * (seats.nodes.how == MESSAGE)
         hastes_s = [
             n_delays * message_s + share_of_tail * tail_s
             for n_delays, share_of_tail in product((1, 3), (0.0, 0.01, 0.1, 1.0))
+        ]
+        hastes_s += [
+            self.rng.uniform(0.0, n_delays * self.delay_s, len(tail_s))
+            for n_delays in (1, 1, 3, 3, 9)
         ]
         haste_variants = (
             self._make_choice(shape, first, critical)._replace(haste_s=haste_s)
@@ -671,11 +677,18 @@ class Search:
         """Draw a whole number from 0 to ``count - 1``, all equally likely."""
         return int(self.rng.random() * count)
 
+    def _draw_alike(self) -> Ints:
+        """Draw one communication, or in 1 of 3 cases all of a kind."""
+        nodes = self.kinds[self._draw(len(self.kinds))]
+        if self.rng.random() < 2 / 3:
+            nodes = nodes[[self._draw(len(nodes))]]
+        return nodes
+
     def _draw_move(self, choice: RailChoice) -> RailChoice:
         """Return a copy of a choice with one random change, drawn by the shares of the moves.
 
         The move is the one in whose interval a random number from 0 to 1 lies: the constants from
-        `_MOST_REVERSE` to `_MOST_ROUTE` are the upper ends of the intervals. The initial rings of
+        `_MOST_REVERSE` to `_MOST_HASTE` are the upper ends of the intervals. The initial rings of
         chords keep their circuits; a choice of chords alone gets another ring instead.
         """
         # Ring b is the initial one of bundle b, which is a chord if its stride is above 0; rings
@@ -693,6 +706,10 @@ class Search:
             return self._replace_ring(choice, movable)
         if move < _MOST_ROUTE:
             return self._change_route(choice)
+        if move < _MOST_HASTE:
+            haste_s = choice.haste_s.copy()
+            haste_s[self._draw_alike()] = self.rng.uniform(0.0, 3 * self.delay_s)
+            return choice._replace(haste_s=haste_s)
 
         # One communication comes right before another one in priority, or right after it: its
         # number becomes the next smaller or the next greater floating-point number.
@@ -741,13 +758,8 @@ class Search:
     def _change_route(self, choice: RailChoice) -> RailChoice:
         """Return a copy of a choice with a random route for one communication, or for a kind.
 
-        In 1 of 3 cases all communications of the kind get the route. `EITHER`, `STRAIGHT`, each
-        ring, and `CHORDS` where there are any are equally likely.
+        `EITHER`, `STRAIGHT`, each ring, and `CHORDS` where there are any are equally likely.
         """
-        nodes = self.kinds[self._draw(len(self.kinds))]
-        if self.rng.random() < 2 / 3:
-            nodes = nodes[self._draw(len(nodes))]
-
         # Routes are numbered from `EITHER` (-2) on: `STRAIGHT` is -1, and rings are from 0 on. The
         # number behind the last ring is drawn only if there are chords, and becomes `CHORDS`. With
         # 2 rings and chords, the 5 numbers from -2 to 2 are drawn.
@@ -756,7 +768,7 @@ class Search:
         if drawn_route == n_rings:
             drawn_route = CHORDS
         route = choice.route.copy()
-        route[nodes] = drawn_route
+        route[self._draw_alike()] = drawn_route
         return choice._replace(route=route)
 
 

@@ -63,7 +63,7 @@ def test_a_short_search_tries_every_haste(monkeypatch: pytest.MonkeyPatch) -> No
     )
     job = make_job(**degrees, model=model, batch=16, micro_batch=1, gpus_per_server=2, delay_s=1.0)
     om.solve(job, "prefetch", seed=0, limits=om.Limits(iterations=200))
-    assert len(hastes_s) == 9  # none, and eight
+    assert len(hastes_s) == 14  # none, eight by rule, and five that are drawn
 
 
 def test_long_rings_spread_the_members_of_groups() -> None:
