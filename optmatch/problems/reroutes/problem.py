@@ -1,9 +1,9 @@
 """Reroute: something has failed in a running state, and circuits must get around it.
 
-A *handover* is a choice of spares: each lost unit gets the spare that takes over its circuits. A
-circuit is *hit* if the failure takes its light, or if one of its ends is on a lost unit. A loss is
-*stated* if an ideal switch has it in a table by source and destination; otherwise it is that of
-the cells and fibres on the way.
+A *unit* is what a spare replaces: a chip of a rack, or one port of a switch. A *handover* is a
+choice of spares: each lost unit gets the spare that takes over its circuits. A circuit is *hit* if
+the failure takes its light, or one of its ends is on a lost unit. A loss is *stated* if an ideal
+switch has it in a table by source and destination; otherwise cells and fibres on the way have it.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class Reroute(_AssessedState):
 
         InputError names the first field, circuit, spare or failed part that is wrong.
         """
-        # Ports and cells may be called by their names.
+        # Ports and cells may be called by their names: they become numbers.
         form_of(Fabric).check("fabric", self.fabric)
         for name in ("stuck_bar", "stuck_cross", "dead_cells"):
             self._set(**{name: number_names(self.fabric.find_cell, getattr(self, name))})
@@ -226,6 +226,8 @@ class Reroute(_AssessedState):
             self._set(circuits=frozen("circuits", self.circuits, 2, np.int32))
             self._set(owners=np.arange(len(self.circuits)))
         check_fields(self)
+
+        # All fields have their types now; the rest is whether they fit the fabric.
         fabric = self.fabric
         if isinstance(fabric, Faulty):
             raise InputError("fabric: list its faults as failures", where="fabric")
