@@ -15,18 +15,11 @@ import pytest
 import optmatch
 from optmatch import kinds
 from optmatch.problems import PROBLEMS
+from tests.helpers.command import python
 from tests.helpers.kinds import modules, name_kinds
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("numba", "scipy", "ortools", "matplotlib", "networkx", "click", "pandas")
-
-
-def python(code: str) -> str:
-    """Run code in a new process and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    return done.stdout
 
 
 def contracts() -> list[dict[str, Any]]:
@@ -113,7 +106,7 @@ def test_a_kind_is_looked_up_without_the_others() -> None:
         "om.solve(om.Routing(om.IdealSwitch(2), [1, 0]), seed=0);"
         "print([m for m in sys.modules if '.rails' in m or '.slices' in m or '.demands' in m])"
     )
-    assert python(code).strip() == "[]"
+    assert python("-c", code).stdout.strip() == "[]"
 
 
 def test_the_front_door_shows_its_names() -> None:
@@ -122,7 +115,7 @@ def test_the_front_door_shows_its_names() -> None:
         "import optmatch as om; print(dir(om) == sorted(om.__all__),"
         " [name for name in om.__all__ if not hasattr(om, name)], *om.__all__)"
     )
-    same, absent, *names = python(code).split()
+    same, absent, *names = python("-c", code).stdout.split()
     assert (same, absent) == ("True", "[]")
     assert {"AllToAll", "HexMesh", "Router", "Solution", "solve", "verify"} <= set(names)
 
@@ -174,7 +167,7 @@ def test_checking_needs_no_solver(module: str) -> None:
         f"print(*sorted(set({HEAVY}) & set(sys.modules)),"
         " *[name for name in sys.modules if name.startswith('optmatch.solvers')])"
     )
-    assert python(code).strip() == ""
+    assert python("-c", code).stdout.strip() == ""
 
 
 def test_a_module_says_what_it_is() -> None:

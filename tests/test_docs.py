@@ -4,10 +4,10 @@ import json
 import re
 import runpy
 import shlex
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -18,8 +18,8 @@ from optmatch.commands.shared.outcome import EXIT_CODES
 from optmatch.fabrics import SWITCHES
 from optmatch.io import loads
 from optmatch.solvers.rails import forwarding
-from tests.helpers.command import call
-from tests.helpers.pages import END, Pages
+from tests.helpers.command import call, python, server
+from tests.helpers.pages import END, Done
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -88,19 +88,19 @@ def test_the_commands_of_a_page_run(
 
 
 @pytest.fixture(scope="module")
-def pages() -> Iterator[Pages]:
-    """Start one process for the Python of all pages."""
-    with Pages() as started:
-        yield started
+def pages() -> Iterator[Callable[..., Any]]:
+    """Start one process for the Python of all pages; threads do not come along in its forks."""
+    with server("-W", "error", "-m", "tests.helpers.pages", OPENBLAS_NUM_THREADS="1") as ask:
+        yield ask
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=named(WITH_PYTHON))
-def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, pages: Pages) -> None:
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, pages: Any) -> None:
     """Each block has names of its own and prints something; a process for the page."""
     found = blocks(page, "python")
-    done = pages(found, tmp_path)
+    done = Done(*pages(found, str(tmp_path)))
     assert done.code == 0, done.stdout + done.stderr
     *printed, _ = done.stdout.split(END)
     assert len(printed) == len(found)
@@ -131,13 +131,7 @@ def test_types_of_the_python_blocks(tmp_path: Path) -> None:
     wrong = "import optmatch as om\nom.solve(om.AllToAll(om.HexMesh(3, 3))).schedule.slots\n"
     (tmp_path / "wrong.py").write_text(wrong, "utf-8")
     words = ["--strict", "--config-file", str(ROOT / "pyproject.toml"), str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
+    done = python("-m", "mypy", *words, code=1)
     (told, *rest) = done.stdout.splitlines()
     assert (
         'wrong.py:2: error: Item "Schedule" of "Schedule | Any" has no attribute "slots"' in told
@@ -238,11 +232,4 @@ sys.exit(pytest.main(sys.argv[1:]))
 
 @pytest.mark.slow
 def test_the_examples_of_docstrings_run() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", DOCTESTS, "-q", "--doctest-modules", "--pyargs", "optmatch"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    python("-c", DOCTESTS, "-q", "--doctest-modules", "--pyargs", "optmatch")

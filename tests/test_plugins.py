@@ -1,9 +1,9 @@
 """Methods of other packages: a broken one does not disturb the others."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.helpers.command import python
 
 MODULE = """
 import sys, time
@@ -53,14 +53,7 @@ def test_a_plugin_costs_itself(tmp_path: Path) -> None:
     lines = "\n".join(f"{name} = {places[name]}" for name in ("good", *COMPLAINTS))
     (about / "entry_points.txt").write_text(f"[optmatch.methods]\n{lines}\n")
     path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    assert done.returncode == 0, done.stderr
+    done = python("-c", COMMAND, PYTHONPATH=path)
     assert "Of a plugin." in done.stdout
     assert "negotiated" in done.stdout
     for name, complaint in COMPLAINTS.items():

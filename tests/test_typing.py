@@ -3,15 +3,14 @@
 import ast
 import importlib
 import json
-import os
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.helpers.command import python
 from tests.helpers.modes import nightly_only
 from tests.test_docs import FRAGMENTS, PAGES, blocks
 
@@ -23,14 +22,9 @@ PACKAGES = ["optmatch", *(f"optmatch.{room}" for room in SITE["ROOMS"])]
 
 def pyright(*words: str | Path, folder: Path) -> dict[str, Any]:
     """Run Pyright for a user whose `optmatch` is this checkout, and return its report."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"},
-    )
+    environment = {"PYTHONPATH": str(ROOT), "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    options = ("--outputjson", "--pythonpath", sys.executable)
+    done = python("-m", "pyright", *options, *words, code=None, cwd=folder, **environment)
     assert done.stdout, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     return report

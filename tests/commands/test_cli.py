@@ -21,6 +21,7 @@ from tests.helpers.command import (
     call,
     process,
     put,
+    python,
     refused,
     snapshot,
 )
@@ -41,8 +42,7 @@ def test_help_and_version_import_no_solver(option: str) -> None:
         "    heavy = {'numba', 'scipy', 'ortools', 'matplotlib', 'networkx'} & set(sys.modules)\n"
         "    print(stop.code, heavy, file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, option], capture_output=True, text=True)
-    assert done.stderr == "0 set()\n"
+    assert python("-c", code, option).stderr == "0 set()\n"
 
 
 def test_functions_stay_functions() -> None:
@@ -51,8 +51,7 @@ def test_functions_stay_functions() -> None:
         "import optmatch.entrances, optmatch.verify, optmatch as om;"
         "print(callable(om.solve), callable(om.verify))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "True True\n", done.stderr
+    assert python("-c", code).stdout == "True True\n"
 
 
 def test_help_lists_commands_and_exit_codes() -> None:
@@ -296,8 +295,6 @@ def test_no_import_counts_in_a_solve() -> None:
     """Sixty modules did, among them all kinds of problems; `fcntl` takes no time."""
     problem = str(INSTANCES / "routing" / "hex-9x9-32-random-1.json")
     words = ["solve", problem, "--seed", "0", "--time-limit", "20", "-q"]
-    done = subprocess.run(
-        [sys.executable, "-c", COUNTING, *words], capture_output=True, text=True, check=False
-    )
+    done = python("-c", COUNTING, *words)
     counted = json.loads(done.stdout.splitlines()[-1])
     assert [module for module in counted if module != "fcntl"] == [], done.stderr

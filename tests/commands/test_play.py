@@ -39,10 +39,10 @@ def test_a_rehearsal_of_several_switches_says_which(tmp_path: Path) -> None:
 
 
 def test_each_slot_when_told(plan: Path) -> None:
-    done = process("play", plan, "--switch", "dry:", "--step", "--json", input="\n\n")
+    done = process("play", plan, "--switch", "dry:", "--step", "--json", given="\n\n")
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["whole"] is True and told["moments"] == 3
-    done = process("play", plan, "--switch", "dry:", "--step", input="\n")
+    done = process("play", plan, "--switch", "dry:", "--step", given="\n")
     assert done.returncode == 130 and "stopped" in done.stdout
 
 

@@ -6,7 +6,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,15 @@ import pytest
 
 import optmatch as om
 from optmatch.sweeps.store import Store
-from tests.helpers.command import DATA, INSTANCES, start
+from tests.helpers.command import DATA, INSTANCES, python, server, start
 from tests.helpers.modes import some
-from tests.helpers.signals import MARK, Ended, Interrupted
+from tests.helpers.signals import MARK, Ended
 
 TIMES = int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
 MOMENTS = 2 if TIMES == 1 else 40
 NAMES = ["solve", "compare", "simulate", "faults"]
 NAMES += ["jitter", "sweep", "export"] if TIMES > 1 else []
+Interrupted = Callable[[list[str], int, int], Ended]
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 BUSY_S = 0.5  # beside the half second that a search is given to report
 RAIL_JOB = str(INSTANCES / "rails" / "h200-dp2-windows.json")
@@ -35,9 +36,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def interrupted() -> Iterator[Interrupted]:
-    """Start one process for all commands."""
-    with Interrupted() as started:
-        yield started
+    """Start one process for all commands: each has a signal and its moment; at 0 none is sent."""
+    with server("-m", "tests.helpers.signals") as ask:
+        yield lambda words, sent, at: Ended(*ask(words, sent, at))
 
 
 def commands(folder: Path) -> dict[str, list[str]]:
@@ -47,7 +48,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
     answers.mkdir()
     amounts = np.array([[0.0, 3.0, 1.0], [2.0, 0.0, 4.0], [5.0, 1.0, 0.0]])
     om.save(om.Demand(om.IdealSwitch(3), amounts, delay_s=1.0), demand)
-    om.save(om.AllToAll(om.HexMesh(3, 3, ports=6)), mesh)
+    om.save(om.AllToAll(om.HexMesh(2, 2, ports=4)), mesh)
     spec.write_text('problems = ["demand.json"]\nmethods = ["best", "solstice"]\nseeds = 5\n')
     given = {
         "solve": f"solve {mesh} {demand} -v --seed 0 -o {answers}",
@@ -142,18 +143,12 @@ def interrupt_imports(
 ) -> subprocess.CompletedProcess[str]:
     """Run the program in one of its forms; a SIGINT comes `number` imports after `first`."""
     program = {
-        "optmatch": [sys.executable, str(Path(sys.executable).with_name("optmatch"))],
-        "-m optmatch": [sys.executable, "-m", "optmatch"],
-        "cli.py": [sys.executable, "cli.py"],
+        "optmatch": [str(Path(sys.executable).with_name("optmatch"))],
+        "-m optmatch": ["-m", "optmatch"],
+        "cli.py": ["cli.py"],
     }[form]
     (folder / "sitecustomize.py").write_text(INTERRUPTING.format(first=first, number=number))
-    return subprocess.run(
-        [*program, "methods"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(folder)},
-    )
+    return python(*program, "methods", code=None, PYTHONPATH=str(folder))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -183,15 +178,8 @@ def test_ctrl_c_while_a_user_imports_the_package_stays_an_exception(tmp_path: Pa
         "try:\n    import optmatch\nexcept KeyboardInterrupt:\n    print('caught')\n"
         "import optmatch; print(optmatch.__version__)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )
+    done = python("-c", code, PYTHONPATH=str(tmp_path))
     assert done.stdout.startswith("caught"), done.stderr
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes with names there")

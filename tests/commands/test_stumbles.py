@@ -405,7 +405,9 @@ def test_figures_on_the_screen_have_units() -> None:
 
 def test_ports_that_may_be_touched_have_names() -> None:
     switch = om.IdealSwitch(3, names=("rack-9", "rack-10", "rack-11"))
-    om.save(om.solve(om.Routing(switch, [1, 0, -1]), seed=0), "s.json")
+    matrix = [[0.0, 0.05, 0.0], [0.05, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    demand = om.Demand.from_matrix(matrix, fabric=switch, delay_s=0.01)
+    om.save(om.solve(demand, "solstice", seed=0), "s.json")
     words = ("play", "s.json", "--switch", "dry:", "--only")
     call(*words, "rack-9,rack-10")
     refused("the plan needs port", *words, "rack-9")

@@ -1,12 +1,9 @@
 """Kernels before the first call: what is warm compiles nothing any more."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 import optmatch as om
+from tests.helpers.command import python
 from tests.helpers.modes import nightly_only
 
 CALLS = """
@@ -59,14 +56,8 @@ def test_nothing_is_compiled_after_a_warm_up(warming: str, routers: str, more: s
         code = code.replace("for router in [", "routers = [").replace(
             "warm=True)]:", "warm=True)]\nmade.clear()\nfor router in routers:"
         )
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"NUMBA_DISABLE_JIT": "0", "OPTMATCH_JIT": "1"},
-    )
+    run = python("-c", code, NUMBA_DISABLE_JIT="0", OPTMATCH_JIT="1")
     assert run.stdout.split() == [], run.stderr
-    assert run.returncode == 0, run.stderr
 
 
 def test_kinds_are_named() -> None:

@@ -1,8 +1,11 @@
 """The command line in this process and in one of its own, and the files of its tests."""
 
+import json
+import os
 import subprocess
 import sys
-from contextlib import chdir
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ import optmatch as om
 from optmatch.cli import main
 
 DATA = Path(__file__).resolve().parents[1] / "data"
-INSTANCES = DATA.parent.parent / "instances"
+ROOT = DATA.parent.parent
+INSTANCES = ROOT / "instances"
 GOOD, BROKEN = DATA / "good", DATA / "broken"
 PROBLEM = GOOD / "dead-pair.problem.json"
 IDEAL = GOOD / "ideal.schedule.json"
@@ -48,10 +52,46 @@ def call_in(folder: Path, *args: object, **extra: Any) -> Result:
         return call(*args, **extra)
 
 
-def process(*args: str | Path, **extra: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    command = [sys.executable, "-m", "optmatch", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **extra)
+def python(
+    *words: str | Path,
+    code: int | None = 0,
+    cwd: Path = ROOT,
+    given: str | None = None,
+    **environment: str,
+) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own; it ends with this exit code, or None: any.
+
+    What is `given` is read from stdin. Variables of the environment are added to those that are
+    there.
+    """
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, check=False, cwd=cwd,
+        input=given, env=os.environ | environment,
+    )  # fmt: skip
+    assert code in (None, done.returncode), done.stdout + done.stderr
+    return done
+
+
+def process(*words: str | Path, **extra: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own, with any exit code."""
+    return python("-m", "optmatch", *words, code=None, **extra)
+
+
+@contextmanager
+def server(*words: str, **environment: str) -> Iterator[Callable[..., Any]]:
+    """Start Python that does jobs, each a list in a line of JSON, and so is its result."""
+    with subprocess.Popen(
+        [sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        cwd=ROOT, env=os.environ | environment,
+    ) as started:  # fmt: skip
+
+        def ask(*job: Any) -> Any:
+            """Give a job, and wait for its result."""
+            assert started.stdin is not None and started.stdout is not None
+            print(json.dumps(job), file=started.stdin, flush=True)
+            return json.loads(started.stdout.readline())
+
+        yield ask
 
 
 # A shell starts a job in the background with SIGINT ignored, and its children inherit that. So a

@@ -7,19 +7,15 @@ writes the exit code and what was printed.
 import json
 import os
 import re
-import subprocess
 import sys
 import traceback
 import warnings
 from importlib import import_module
-from pathlib import Path
 from tempfile import TemporaryFile
-from types import TracebackType
-from typing import IO, NamedTuple, Self
+from typing import IO, NamedTuple
 
 from optmatch.solvers.rails import forwarding
 
-ROOT = Path(__file__).resolve().parents[2]
 LOADED = ("matplotlib.pyplot", "networkx", "numba", "ortools.sat.python.cp_model", "scipy.sparse")
 END = "\0\n"
 """Ends what a block prints."""
@@ -33,33 +29,6 @@ class Done(NamedTuple):
     code: int
     stdout: str
     stderr: str
-
-
-class Pages:
-    """Runs pages; warnings are errors, and each block has names of its own."""
-
-    def __enter__(self) -> Self:
-        self.server = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "tests.helpers.pages"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # threads do not come along in a fork
-        )
-        return self
-
-    def __call__(self, blocks: list[str], folder: Path) -> Done:
-        """Run the blocks of a page."""
-        assert self.server.stdin is not None and self.server.stdout is not None
-        self.server.stdin.write(json.dumps([blocks, str(folder)]) + "\n")
-        self.server.stdin.flush()
-        return Done(*json.loads(self.server.stdout.readline()))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.server.communicate()
 
 
 def run(blocks: list[str], folder: str, streams: list[IO[str]]) -> None:

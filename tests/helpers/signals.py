@@ -10,18 +10,16 @@ import gc
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from types import FrameType, TracebackType
-from typing import Any, NamedTuple, Self
+from types import FrameType
+from typing import Any, NamedTuple
 
 from click.testing import CliRunner
 
 from optmatch.cli import main
-from tests.helpers.command import DATA
+from tests.helpers.command import ROOT
 
-ROOT = DATA.parent.parent
 OURS = tuple(str(ROOT / folder) for folder in ("optmatch", "solvers"))
 MARK = "the signal"
 HANGS_S = 60
@@ -38,32 +36,6 @@ class Ended(NamedTuple):
     """How many moments there were until the signal, or until the end."""
     wall_s: float
     cpu_s: float
-
-
-class Interrupted:
-    """Runs commands, each with a signal and its moment; at 0 none is sent."""
-
-    def __enter__(self) -> Self:
-        self.server = subprocess.Popen(
-            [sys.executable, "-m", "tests.helpers.signals"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        return self
-
-    def __call__(self, words: list[str], sent: int, at: int) -> Ended:
-        """Run a command."""
-        assert self.server.stdin is not None and self.server.stdout is not None
-        self.server.stdin.write(json.dumps([words, sent, at]) + "\n")
-        self.server.stdin.flush()
-        return Ended(*json.loads(self.server.stdout.readline()))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.server.communicate()
 
 
 class Moments:

@@ -18,7 +18,7 @@ import optmatch as om
 from optmatch.io import dumps, loads
 from optmatch.io.files import solution_from_tree
 from optmatch.io.text import as_cell, decode, describe_content, read_arrays, read_bytes, unzip
-from tests.helpers.command import DATA, call, put, refused
+from tests.helpers.command import DATA, call, process, put, refused
 from tests.helpers.formats import places_in
 
 
@@ -183,8 +183,8 @@ def test_a_pipe_is_waited_for_aloud(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_what_is_already_open_is_written_to(tmp_path: Path) -> None:
     command = "generate demand --delay 1 --model uniform --fabric ideal-switch --size 400 -o"
+    piped = process(*command.split(), "/dev/stdout").stdout.encode()
     program = [sys.executable, "-m", "optmatch", *command.split(), "/dev/stdout"]
-    piped = subprocess.run(program, capture_output=True, check=True).stdout
     with (tmp_path / "a.json").open("wb") as file:
         subprocess.run(program, stdout=file, check=True)
     assert (tmp_path / "a.json").read_bytes() == piped

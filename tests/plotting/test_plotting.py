@@ -1,7 +1,6 @@
 """Pictures: data functions, drawings, and refused files."""
 
 import re
-import subprocess
 import sys
 import tempfile
 import webbrowser
@@ -37,6 +36,7 @@ from optmatch.plotting.palette import CIRCUIT_COLOURS
 from optmatch.plotting.scenes import label_time
 from optmatch.plotting.viewer import page_data
 from tests.helpers.answers import answer_named, problem_named
+from tests.helpers.command import python
 from tests.helpers.pictures import SIZED, sized_answer
 from tests.helpers.traced import schedule_of, traced_schedule
 
@@ -435,8 +435,7 @@ def test_pictures_are_imported_without_matplotlib() -> None:
         "p.viewer_page((om.IdealSwitch(2), s))\n"
         "print([name for name in ('matplotlib', 'numba', 'scipy') if name in sys.modules])"
     )
-    out = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
-    assert out.stdout == "[]\n"
+    assert python("-c", said).stdout == "[]\n"
 
 
 def test_explore_shows_the_page_below_the_cell_or_in_a_browser(
@@ -560,5 +559,4 @@ def test_without_matplotlib_a_fabric_is_its_repr() -> None:
         "import sys; sys.modules['matplotlib'] = None; import optmatch as om;"
         "print(om.HexMesh(2, 2)._repr_svg_())"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout == "None\n"
+    assert python("-c", code).stdout == "None\n"

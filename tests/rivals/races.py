@@ -1,7 +1,12 @@
 """What a race between a solver and its rivals found, and the table of the races that were lost."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from optmatch.fabrics import Fabric
 
 TOLERANCE = 0.01
 """A rival that is better by more than this part wins."""
@@ -25,6 +30,31 @@ class Race(NamedTuple):
         if self.ours == self.rival:
             return 0.0
         return self.ours / self.rival - 1.0 if self.rival > 0 else float("inf")
+
+
+def describe(cell: Any) -> str:
+    """Name all that a problem, or a cell that holds one, says beyond its defaults.
+
+    Of an array only the shape is named: who draws the cell again has its numbers.
+    """
+    return ", ".join(_words_of(cell))
+
+
+def _words_of(record: Any) -> Iterator[str]:
+    defaults = getattr(record, "_field_defaults", {})
+    if is_dataclass(record):
+        defaults = {field.name: field.default for field in fields(record) if field.init}
+    names = getattr(record, "_fields", defaults)
+    for name in names:
+        value, default = getattr(record, name), defaults.get(name, MISSING)
+        if isinstance(value, np.ndarray):
+            yield f"{name} {'x'.join(map(str, value.shape))}"
+        elif isinstance(value, Fabric):
+            yield f"{value.title} of {value.n_ports} ports"
+        elif is_dataclass(value):
+            yield from _words_of(value)
+        elif value != default:
+            yield f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
 
 
 def tabulate(races: Sequence[Race]) -> str:

@@ -18,7 +18,8 @@ from optmatch.model import InputError, Tick
 from optmatch.sweeps.reports import make_report
 from optmatch.sweeps.store import Row, Store
 from optmatch.sweeps.sweep import read_spec
-from tests.helpers.command import INSTANCES, call, put
+from tests.helpers.answers import problem_named
+from tests.helpers.command import call, put
 
 SPEC = """
 problems = ["*.json"]
@@ -50,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a spec and the store that it gave."""
     found = tmp_path_factory.mktemp("sweep")
     (found / "spec.toml").write_text(SPEC)
-    om.save(om.load(INSTANCES / "routing" / "hex-9x9-32-random-1.json"), found / "mesh.json")
+    om.save(problem_named("routing"), found / "mesh.json")
     done = call("sweep", found / "spec.toml", "-j", 1, "-q")
     assert "8 of 8 tasks" in done.stdout
     return found

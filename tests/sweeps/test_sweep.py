@@ -108,7 +108,7 @@ def test_two_sweeps_share_a_store(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_task_has_limits_from_outside() -> None:
     """A task that takes too much memory is a row, and the next one is solved."""
-    mesh = om.AllToAll(om.HexMesh(30, 30, ports=64))
+    mesh = om.AllToAll(om.HexMesh(12, 12, ports=32))
     tight = om.Task(mesh, limits=om.Limits(memory_bytes=1_000_000))
     rows = {row.name: row for row in om.sweep([tight, TASKS[0]], n_workers=1)}
     assert rows.pop("four").status == "optimal"

@@ -132,7 +132,7 @@ def test_an_ipv6_address_stands_in_brackets_in_messages() -> None:
 
 def plan_of_two_ports() -> om.Solution:
     """Return a plan of one slot with two circuits."""
-    return om.solve(om.Routing(om.IdealSwitch(2), [1, 0]), seed=0)
+    return om.solve(om.AllToAll(om.IdealSwitch(2), slot_s=0.05), seed=0)
 
 
 class UnreachableSwitch(DrySwitch):

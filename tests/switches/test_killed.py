@@ -4,7 +4,6 @@
 """
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,10 @@ import pytest
 import optmatch as om
 from optmatch.model.files import lock_at_once
 from optmatch.switches import DrySwitch, PlayOptions, play, player as journals
+from tests.helpers.command import python
 from tests.helpers.modes import examples
 from tests.helpers.sonic_agent import needs_redis
 from tests.switches.test_play import schedule_of, shifts
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
@@ -26,9 +24,7 @@ ROOT = Path(__file__).parents[2]
 @needs_redis
 def test_nothing_is_lost_by_kills() -> None:
     kills = str(examples(3, plain=3))
-    command = [sys.executable, "-m", "tests.helpers.killed_players", kills, "1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    python("-m", "tests.helpers.killed_players", kills, "1")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files cannot be locked")

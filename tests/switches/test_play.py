@@ -183,7 +183,7 @@ def test_a_lost_database_comes_back(
         played.append(1)
         if len(played) == 2:
             server.stop()
-            threading.Timer(0.7, server.start).start()
+            threading.Timer(0.3, server.start).start()
 
     options = PlayOptions(pace="told", next_slot=lose_the_database)
     assert play(schedule_of(shifts(4, 4)), sonic, options).is_whole

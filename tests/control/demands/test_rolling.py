@@ -4,8 +4,6 @@ import copy
 import cProfile
 import json
 import pickle
-import subprocess
-import sys
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from optmatch.control.demands.rolling import Aim, RollingSchedule, Slot
 from optmatch.control.demands.schedules import schedule
 from optmatch.model.schedule import Switching
 from tests.helpers.benchmarks import load_benchmark
+from tests.helpers.command import python
 from tests.helpers.modes import some
 from tests.helpers.oracles import follow
 
@@ -434,9 +433,7 @@ print(sorted(loaded() - before))
 )
 def test_the_first_slot_loads_nothing(aim: Aim, way: str, tmp_path: Path) -> None:
     """Kernels and SciPy take half a second to load: the constructor does it."""
-    command = [sys.executable, "-c", FIRST_SLOT, aim, way, str(tmp_path / "state.json")]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert process.stdout == "[]\n", process.stderr
+    assert python("-c", FIRST_SLOT, aim, way, tmp_path / "state.json").stdout == "[]\n"
 
 
 def test_complete_flows_are_forgotten_at_once() -> None:

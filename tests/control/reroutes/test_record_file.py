@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -17,6 +16,7 @@ from optmatch.io.text import canonical, digest
 from optmatch.model.databases import UnusableStoreError
 from optmatch.solvers.reroutes.states import hold_matching
 from tests.control.reroutes.test_rerouter import mesh_state, rack_state
+from tests.helpers.command import python
 from tests.helpers.killed import act, describe
 from tests.helpers.modes import compiled_only, examples
 
@@ -54,8 +54,7 @@ def test_a_second_controller_is_refused(tmp_path: Path) -> None:
         om.Rerouter.open(path)
     first = om.Rerouter.open(path, mesh_state())
     code = f"import optmatch as om; om.Rerouter.open({str(path)!r})"
-    second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "is in use by another process" in second.stderr
+    assert "is in use by another process" in python("-c", code, code=1).stderr
     with pytest.raises(om.InputError, match="is in use by another process"):
         om.Rerouter.open(path)
     first.close()
@@ -226,10 +225,5 @@ def test_a_wrong_record_with_a_right_digest_is_refused(
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_nothing_is_lost_by_a_kill(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.killed", str(examples(2, plain=1))],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[3],
-    )
+    done = python("-m", "tests.helpers.killed", str(examples(2, plain=1)))
     assert done.stdout == "nothing is lost\n", done.stderr

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import optmatch as om
 from optmatch.problems.collectives.fields import OPERATIONS
 from tests.rivals.collectives import exchanges, forwarding, graphs, rings
-from tests.rivals.races import Race
+from tests.rivals.races import Race, describe
 
 RIVALS: dict[str, Callable[[om.Collective], float]] = {
     "ring": rings.ring_s,
@@ -137,17 +137,3 @@ def race(problem: om.Collective) -> Race:
     best = min(times_s, key=lambda name: times_s[name], default="none")
     rival_s = float(times_s.get(best, np.inf))
     return Race(describe(problem), np.inf if ours is None else ours, rival_s, best, cpu_s)
-
-
-def describe(problem: om.Collective) -> str:
-    """Name all that a cell says."""
-    words = [problem.operation, f"{problem.n_ranks} ranks", f"{problem.size_bytes:g} B"]
-    words += [f"alpha {problem.alpha_s:g} s", f"delay {problem.delay_s:g} s"]
-    start = problem.start if isinstance(problem.start, str) else "a ring at first"
-    words += [f"{problem.ports} ports", f"{problem.planes} planes", start]
-    words += [f"{problem.rate_bytes_per_s:g} B/s", f"align {problem.align_bytes}"]
-    words += [f"hop {problem.hop_s} s"] * (problem.hop_s is not None)
-    words += ["two-way"] * problem.two_way + ["uneven"] * (problem.demand_bytes is not None)
-    words += [f"late {dict(problem.late_s)}"] * bool(problem.late_s)
-    words += [f"islands of {problem.island}"] * (problem.island > 1)
-    return ", ".join(words)

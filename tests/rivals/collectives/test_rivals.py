@@ -11,7 +11,7 @@ import pytest
 import optmatch as om
 from tests.helpers.modes import compiled_only, some
 from tests.rivals.collectives import exchanges, forwarding, graphs, grid, rings
-from tests.rivals.races import TOLERANCE
+from tests.rivals.races import TOLERANCE, describe
 
 ask = partial(om.Collective, alpha_s=2.7e-6)
 
@@ -67,7 +67,7 @@ def test_pairs_of_any_number_of_ranks_are_no_faster_than_ours(operation: Any, n:
 def test_cells_draw_all_fields_that_the_grid_does_not_name() -> None:
     drawn = set()
     for problem in grid.draw_cells(np.random.default_rng(0), 300, most_ranks=16):
-        assert grid.describe(problem).startswith(problem.operation)
+        assert describe(problem).startswith(f"operation {problem.operation}")
         plain = om.Collective(problem.operation, problem.n_ranks, problem.size_bytes)
         for field in fields(om.Collective):
             mine, default = getattr(problem, field.name), getattr(plain, field.name)
@@ -78,7 +78,7 @@ def test_cells_draw_all_fields_that_the_grid_does_not_name() -> None:
 
 
 @compiled_only
-@pytest.mark.parametrize("problem", some(grid.draw_forwarding_cells(), 15), ids=grid.describe)
+@pytest.mark.parametrize("problem", some(grid.draw_forwarding_cells(), 15), ids=describe)
 def test_forwarding_everything_inside_a_round_is_no_faster_than_ours(
     problem: om.Collective,
 ) -> None:

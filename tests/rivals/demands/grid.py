@@ -14,7 +14,7 @@ from tests.rivals.demands.models import DRAWS
 from tests.rivals.demands.plans import IntMatrix, Slot, cost_of
 from tests.rivals.demands.planted import planted_weights
 from tests.rivals.demands.pools import lengths_by_linear_program
-from tests.rivals.races import TOLERANCE, Race
+from tests.rivals.races import TOLERANCE, Race, describe
 
 SWITCHING_MODES: tuple[Switching, ...] = ("all-stop", "per-circuit")
 
@@ -167,13 +167,3 @@ def _guess_s(name: str, ticks: IntMatrix) -> float:
     }
     n_assignments = slots.get(name, entries / 8 if name == "Solstice" else degree)
     return float(n_assignments * assignment_s)
-
-
-def describe(cell: Cell) -> str:
-    """Name all that a cell says."""
-    words = [cell.model, f"{len(cell.demand_s)} ports", f"delay {cell.delay_s:g} s"]
-    words += [f"{cell.entrance} {cell.limit_s:g} s"]
-    words += [f"{cell.planes} planes"] * (cell.planes > 1)
-    words += ["per circuit"] * (cell.switching == "per-circuit")
-    words += [f"slots of {cell.min_slot_s:g} s at least"] * (cell.min_slot_s > 0)
-    return ", ".join(words)

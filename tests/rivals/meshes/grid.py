@@ -18,7 +18,7 @@ from tests.rivals.meshes.routes import (
     set_cells,
     total_cells,
 )
-from tests.rivals.races import Race
+from tests.rivals.races import Race, describe
 
 SIZES = (2, 3, 4, 5, 6, 7, 9, 12, 17, 20)
 FAULTY_SHARES = (0.0, 0.0, 0.01, 0.05)
@@ -256,9 +256,3 @@ def _race_free_cells(cell: Cell, rng: np.random.Generator) -> tuple[float, float
         choice = np.where(stuck >= 0, stuck, rng.integers(0, 2, states.shape))
         rival = min(rival, crosstalk(np.where(states >= 0, states, choice).astype(np.int8)))
     return ours, rival, "random states"
-
-
-def describe(cell: Cell) -> str:
-    """Name all that a cell says."""
-    words = [cell.question, cell.fabric.title, cell.layout, f"{cell.fabric.n_ports} ports"]
-    return ", ".join([*words, f"{cell.limit_s:g} s", f"seed {cell.seed}"])

@@ -9,7 +9,7 @@ import numpy as np
 
 import optmatch as om
 from tests.helpers.rails import change_job, make_job
-from tests.rivals.races import Race
+from tests.rivals.races import Race, describe
 from tests.rivals.rails import changing, layouts
 
 
@@ -112,18 +112,3 @@ def race(job: om.RailJob) -> Race:
     times_s = {name: rival(job) for name, rival in RIVALS.items()}
     best = min(times_s, key=lambda name: times_s[name])
     return Race(describe(job), inf if ours is None else ours, times_s[best], best, cpu_s)
-
-
-def describe(job: om.RailJob) -> str:
-    """Name what a cell says beyond the defaults."""
-    split, network, work = job.parallelism, job.network, job.workload
-    assert work.model is not None
-    degrees = {name: getattr(split, name) for name in ("dp", "tp", "pp", "cp", "ep")}
-    words = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1]
-    words += [f"zero {split.zero_stage}", split.schedule, f"shard {split.shard}", split.fsdp]
-    words += [f"{work.model.layers} layers of {work.model.hidden}", f"batch {work.batch}"]
-    words += [f"sequence {work.model.sequence}", f"efficiency {work.efficiency:g}"]
-    words += [f"servers of {network.gpus_per_server}", f"{network.ports_per_gpu} ports"]
-    words += [network.switching, f"delay {network.delay_s:g} s", network.spanning]
-    words += [f"latency {network.latency_s:g} s", f"change of rail {network.change_rail_s}"]
-    return ", ".join(words)

@@ -1,15 +1,22 @@
 """Kernels: what is cached belongs to the code that is there."""
 
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.command import python
 from tests.helpers.modes import nightly_only
+
+
+def compiling(script: Path, kept: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run a file in its folder; its kernels are compiled, and kept in another one."""
+    environment = {"NUMBA_CACHE_DIR": str(kept), "NUMBA_DISABLE_JIT": "0", "OPTMATCH_JIT": "1"}
+    words = ("-B", *options, script.name)
+    return python(*words, code=None, cwd=script.parent, **environment)
+
 
 CALLED = """
 from optmatch.solvers.kernels.decorators import kernel
@@ -31,10 +38,7 @@ def test_a_change_in_a_file_beside_it_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "calls.py").write_text(CALLS)
     for size in (3, 4):
         (tmp_path / "called.py").write_text(CALLED.format(size=size))
-        run = subprocess.run(
-            [sys.executable, "-B", "calls.py"], cwd=tmp_path, capture_output=True, text=True
-        )
-        assert run.stdout.split() == [str(2 * size)], run.stderr
+        assert python("-B", "calls.py", cwd=tmp_path).stdout.split() == [str(2 * size)]
 
 
 INNER = """
@@ -57,18 +61,27 @@ except TypeError as error:
 """
 
 
-def test_a_kernel_is_compiled_once_and_kept_in_the_cache_folder(tmp_path: Path) -> None:
+ALLOCATES = """
+from optmatch.solvers.kernels.decorators import allocating_kernel
+@allocating_kernel
+def count(a):
+    rows = np.zeros(len(a), dtype=np.int64)
+    rows[:] = 1
+    return rows.sum()
+print(count(np.ones(1000)))
+"""
+
+
+def test_kernels_are_compiled_once_and_kept_in_the_cache_folder(tmp_path: Path) -> None:
+    """One that makes arrays crashed in every process but the first: it lacked numba's memory."""
     script, kept = tmp_path / "code" / "inner.py", tmp_path / "kept"
     script.parent.mkdir()
-    script.write_text(INNER)
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(kept), "NUMBA_DISABLE_JIT": "0"}
+    script.write_text(INNER + ALLOCATES)
     refused = "one: only kernels call it, not Python"
     for told in (" both", ""):
-        run = subprocess.run(
-            [sys.executable, "-B", str(script)], capture_output=True, text=True, env=environment
-        )
-        assert run.stdout.splitlines() == [f"3{told}", refused], run.stderr
-    assert len(list(kept.glob("code-*/*.nbc"))) == 1  # with its inner kernel
+        run = compiling(script, kept)
+        assert run.stdout.splitlines() == [f"3{told}", refused, "1000"], run.stderr
+    assert len(list(kept.glob("code-*/*.nbc"))) == 2  # one of them with its inner kernel
     assert [path.name for path in script.parent.iterdir()] == ["inner.py"]
 
 
@@ -84,50 +97,17 @@ print(*(kernel.py_func.__qualname__ for kernel in kernels if len(kernel.overload
 
 
 def test_each_kernel_has_one_signature() -> None:
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "0", "OPTMATCH_JIT": "1"}
-    run = subprocess.run(
-        [sys.executable, "-c", SIGNATURES], capture_output=True, text=True, env=environment
-    )
+    run = python("-c", SIGNATURES, NUMBA_DISABLE_JIT="0", OPTMATCH_JIT="1")
     _, once, *more = run.stdout.splitlines()  # the first line names the folder
     assert int(once) > 10, run.stderr
     assert more in ([], [""])
-
-
-ALLOCATES = """
-import numpy as np
-from optmatch.solvers.kernels.decorators import allocating_kernel
-@allocating_kernel
-def count(a):
-    rows = np.zeros(len(a), dtype=np.int64)
-    rows[:] = 1
-    return rows.sum()
-print(count(np.ones(1000)))
-"""
-
-
-def test_a_kernel_that_makes_arrays_works_when_it_is_kept(tmp_path: Path) -> None:
-    """Loaded without numba's memory it crashed in every process but the first."""
-    (tmp_path / "makes.py").write_text(ALLOCATES)
-    environment = os.environ | {
-        "NUMBA_CACHE_DIR": str(tmp_path / "kept"),
-        "NUMBA_DISABLE_JIT": "0",
-    }
-    for _ in range(2):
-        run = subprocess.run(
-            [sys.executable, "-B", "makes.py"],
-            cwd=tmp_path, capture_output=True, text=True, env=environment,
-        )  # fmt: skip
-        assert run.stdout == "1000\n", (run.returncode, run.stderr)
 
 
 def test_without_a_place_to_keep_kernels_all_works(tmp_path: Path) -> None:
     script, kept = tmp_path / "inner.py", tmp_path / "kept"
     script.write_text(INNER)
     kept.write_text("a file, not a folder")
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(kept), "NUMBA_DISABLE_JIT": "0"}
-    run = subprocess.run(
-        [sys.executable, "-B", str(script)], capture_output=True, text=True, env=environment
-    )
+    run = compiling(script, kept)
     assert run.stdout.startswith("3 both"), run.stderr
     assert run.stderr.count("NUMBA_CACHE_DIR") == 1
 
@@ -175,11 +155,6 @@ def test_a_change_in_another_folder_is_noticed(plain: bool, tmp_path: Path) -> N
         (tmp_path / folder).mkdir()
     (tmp_path / "near" / "calls.py").write_text(NEAR_MODULE)
     (tmp_path / "run.py").write_text(FAR.format(plain=plain))
-    environment = os.environ | {
-        "NUMBA_CACHE_DIR": str(tmp_path / "kept"),
-        "NUMBA_DISABLE_JIT": "0",
-        "OPTMATCH_JIT": "1",
-    }
     versions = [
         (3, 1, FIELDS, "301"),
         (4, 1, FIELDS, "401"),
@@ -189,10 +164,7 @@ def test_a_change_in_another_folder_is_noticed(plain: bool, tmp_path: Path) -> N
     for size, factor, fields, answer in versions:
         module = FAR_MODULE.format(size=size, factor=factor, fields=fields)
         (tmp_path / "far" / "called.py").write_text(module)
-        run = subprocess.run(
-            [sys.executable, "-B", "run.py"],
-            cwd=tmp_path, capture_output=True, text=True, env=environment,
-        )  # fmt: skip
+        run = compiling(tmp_path / "run.py", tmp_path / "kept")
         assert run.stdout.split() == [answer], (size, factor, fields, run.stderr)
 
 
@@ -219,13 +191,7 @@ DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 
 def warnings_of(script: Path, kept: Path) -> list[str]:
     """Run a kernel that returns 3, and return the lines of its warnings."""
-    environment = {"NUMBA_CACHE_DIR": str(kept), "NUMBA_DISABLE_JIT": "0", "OPTMATCH_JIT": "1"}
-    run = subprocess.run(
-        [sys.executable, "-B", str(script)],
-        capture_output=True,
-        text=True,
-        env=os.environ | environment,
-    )
+    run = compiling(script, kept)
     assert run.stdout.split()[0] == "3", run.stderr
     return run.stderr.splitlines()
 

@@ -1,13 +1,11 @@
 """Without numba's private parts: the same answers, one warning, no start that is much later."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.modes import nightly_only
+from tests.solvers.kernels.test_kernel import compiling
 
 RUN = """
 import time
@@ -46,10 +44,7 @@ compiler._CacheImpl._locator_classes = ()
 def test_other_parts_of_numba_fail_a_test_that_starts_a_process(tmp_path: Path) -> None:
     script = tmp_path / "twice.py"
     script.write_text(RUN.format(change=CHANGES["a class"]))
-    kernels = {"NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_DISABLE_JIT": "0", "OPTMATCH_JIT": "1"}
-    out = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, env=os.environ | kernels
-    )
+    out = compiling(script, tmp_path)
     assert out.returncode
     assert "RuntimeWarning" in out.stderr
     assert "other private parts" in out.stderr
@@ -57,14 +52,10 @@ def test_other_parts_of_numba_fail_a_test_that_starts_a_process(tmp_path: Path) 
 
 def run(change: str, kept: Path) -> tuple[str, float, int, str]:
     """Return the answer, the time of the processor, the number of compilations, and warnings."""
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(kept), "NUMBA_DISABLE_JIT": "0"}
     script = kept.parent / f"{kept.name} code" / "twice.py"
     script.parent.mkdir(exist_ok=True)
     script.write_text(RUN.format(change=change))
-    out = subprocess.run(
-        [sys.executable, "-B", "-W", "default", str(script)],
-        capture_output=True, text=True, env=environment | {"OPTMATCH_JIT": "1"},
-    )  # fmt: skip
+    out = compiling(script, kept, "-W", "default")
     assert out.returncode == 0, out.stderr
     assert [path.name for path in script.parent.iterdir()] == ["twice.py"]  # all is kept elsewhere
     answer, end = out.stdout.splitlines()
@@ -117,10 +108,6 @@ for call in (wrong, wrong, right):
 
 def test_an_error_in_a_kernel_is_raised_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(WRONG)
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
-    out = subprocess.run(
-        [sys.executable, "-W", "error", "wrong.py"], cwd=tmp_path, capture_output=True, text=True,
-        env=environment | {"NUMBA_DISABLE_JIT": "0", "OPTMATCH_JIT": "1"},
-    )  # fmt: skip
+    out = compiling(tmp_path / "wrong.py", tmp_path / "kept", "-W", "error")
     assert out.stdout.split("\n")[:3] == ["TypingError True"] * 2 + ["returns 1.0"], out.stderr
     assert not out.stderr

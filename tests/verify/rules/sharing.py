@@ -1,4 +1,4 @@
-"""Resources that jobs share, and the cuts that say how many they can get."""
+"""Resources that jobs share by `om.PortSharing`, and the cuts that say how many they can get."""
 
 import math
 from typing import Any
