@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.modes import nightly_only
-from tests.plotting.test_viewer import browser
+from tests.plotting.conftest import browser
 
 __all__ = ["browser"]  # a fixture
 pytestmark = nightly_only

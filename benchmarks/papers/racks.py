@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t
 
 from optmatch.fabrics import RackFabric
 from optmatch.problems import SliceShape
@@ -59,5 +58,7 @@ def write_mean(values: Sequence[float], unit: float = 1.0, digits: int = 1) -> s
     if len(values) == 1 or len(set(values)) == 1:
         return text
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    from scipy.stats import t  # half a second, which most callers need not wait for
+
     half_width = float(t.ppf(0.975, len(values) - 1)) * math.sqrt(variance / len(values))
     return f"{text} ± {unit * half_width:.{digits}f}"

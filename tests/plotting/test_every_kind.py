@@ -18,9 +18,7 @@ from tests.helpers.answers import PROBLEMS, answer_named, problem_named
 from tests.helpers.browsers import open_html
 from tests.helpers.command import call, refused
 from tests.helpers.pictures import sized_answer
-from tests.plotting.test_viewer import browser
 
-__all__ = ["browser"]  # a fixture
 UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 

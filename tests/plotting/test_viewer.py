@@ -1,7 +1,6 @@
 """The viewer in a real browser: its content, and that it makes no request."""
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,20 +31,6 @@ class Shown(NamedTuple):
     schedule: om.Schedule
     noise: list[str]
     """Everything on the console, every error, and every request but the one for the file."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Headless Chromium, or a skip that names the missing part."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("needs chromium")
-    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-    with playwright.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=chromium, args=quiet)
-        yield running
-        running.close()
 
 
 def open_page(

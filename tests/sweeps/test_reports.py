@@ -13,7 +13,7 @@ from optmatch.commands.shared.outcome import print_table
 from optmatch.sweeps.reports import csv_table, html_page, make_report
 from optmatch.sweeps.store import Row
 from tests.helpers.browsers import open_html
-from tests.plotting.test_viewer import browser
+from tests.plotting.conftest import browser
 
 __all__ = ["browser"]  # a fixture
 
