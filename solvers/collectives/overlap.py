@@ -326,24 +326,6 @@ def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, BoolA
     return bound_s, (solved.x[: used_by_best.size] > 0.5).reshape(used_by_best.shape)
 
 
-class _Rows(NamedTuple):
-    """The inequalities of a programme: in each row some columns times factors add up to enough.
-
-    Example: ``require(2.0, (0, 1.0), (3, -1.0))`` says that column 0 less column 3 is 2 or more.
-    As the first row it appends 2.0 to ``least``, and the entries (0, 0, 1.0) and (0, 3, -1.0).
-    """
-
-    least: list[float]
-    """``least[row]``: the least sum of the row."""
-    entries: list[tuple[int, int, float]]
-    """Row, column and factor of each term."""
-
-    def require(self, at_least: float, *terms: tuple[int, float]) -> None:
-        """Add a row: the `terms`, pairs of column and factor, add up to `at_least` or more."""
-        self.entries.extend((len(self.least), column, factor) for column, factor in terms)
-        self.least.append(at_least)
-
-
 def _solve_programme(
     steps: Steps,
     used: BoolArray,
@@ -382,20 +364,27 @@ def _solve_programme(
     latency = steps.round_s / unit_s
     delay = steps.delay_s / unit_s
 
-    # The planes that take part in a step do its work together. In each row of `rows` the terms add
-    # up to a least value or more.
-    rows = _Rows(least=[], entries=[])
+    # The planes that take part in a step do its work together. In each row the terms, columns
+    # times factors, add up to a least value or more.
+    least: list[float] = []  # by row
+    entries: list[tuple[int, int, float]] = []  # row, column and factor of each term
+
+    def require(at_least: float, *terms: tuple[int, float]) -> None:
+        """Add a row: the `terms`, pairs of column and factor, add up to `at_least` or more."""
+        entries.extend((len(least), column, factor) for column, factor in terms)
+        least.append(at_least)
+
     for step in range(len(used)):
         # The shares of a step add up to its work.
         parts = np.flatnonzero(step_of_part == step).tolist()
-        rows.require(work[step], *((first_share + part, 1.0) for part in parts))
+        require(work[step], *((first_share + part, 1.0) for part in parts))
 
     for part, step in enumerate(step_of_part.tolist()):
         plane = plane_of_part[part]
         # share <= work * used: a part that is not used has no share. end of the step >= start +
         # share + latency * used. start >= end of the step before, which has the column before.
-        rows.require(0.0, (part, work[step]), (first_share + part, -1.0))
-        rows.require(
+        require(0.0, (part, work[step]), (first_share + part, -1.0))
+        require(
             0.0,
             (first_end + step, 1.0),
             (first_start + part, -1.0),
@@ -403,7 +392,7 @@ def _solve_programme(
             (part, -latency),
         )
         if step:
-            rows.require(0.0, (first_start + part, 1.0), (first_end + step - 1, -1.0))
+            require(0.0, (first_start + part, 1.0), (first_end + step - 1, -1.0))
 
         # The first part that a plane uses waits for its first circuits: start >= first_begin *
         # (used - sum of used over the earlier parts). If an earlier part is used, the right side
@@ -411,7 +400,7 @@ def _solve_programme(
         earlier = np.flatnonzero(plane_of_part[:part] == plane).tolist()
         first_begin = _first_begin_s(steps, step, plane) / unit_s
         earlier_terms = [(other, first_begin) for other in earlier]
-        rows.require(0.0, (first_start + part, 1.0), (part, -first_begin), *earlier_terms)
+        require(0.0, (first_start + part, 1.0), (part, -first_begin), *earlier_terms)
 
         # After an earlier part with other circuits there is a delay. If all parts are used, only
         # the last one of the plane before this one matters; else it may be any of them. With M
@@ -426,7 +415,7 @@ def _solve_programme(
             other = earlier[index]
             other_configuration = steps.configuration[step_of_part[other]]
             if other_configuration != steps.configuration[step]:
-                rows.require(
+                require(
                     delay - 2 * longest,
                     (first_start + part, 1.0),
                     (first_start + other, -1.0),
@@ -455,15 +444,15 @@ def _solve_programme(
         options["time_limit"] = max(most_s, 0.01)
 
     # Minimise the end of the last step; only the first columns have to be whole numbers.
-    row, column, factor = zip(*rows.entries, strict=True)
-    table = csr_array((factor, (row, column)), shape=(len(rows.least), n_columns))
+    row, column, factor = zip(*entries, strict=True)
+    table = csr_array((factor, (row, column)), shape=(len(least), n_columns))
     goal = np.zeros(n_columns)
     goal[-1] = 1.0
     is_whole = np.zeros(n_columns)
     is_whole[:n_parts] = is_choice
     return milp(
         goal,
-        constraints=LinearConstraint(table, lb=np.array(rows.least)),
+        constraints=LinearConstraint(table, lb=np.array(least)),
         integrality=is_whole,
         bounds=Bounds(low, high),
         options=options,

@@ -298,15 +298,15 @@ class _TorusRounds:
         is_sent: BoolArray = is_left_to_rank & (window_of_rank[:, None] == window_of_chunk)
         return is_sent
 
-    def scatter(self, side: _TorusSide) -> None:
-        """Add ring rounds of a reduce-scatter: each root gets the sum of its window."""
-        for turn in range(side.windows - 1):
-            self.add_round(side, self.select_window(side, rounds_back=turn + 1), REDUCE)
+    def go_round(self, side: _TorusSide, kind: int) -> None:
+        """Add the ring rounds of a reduce-scatter (`REDUCE`) or of an all-gather (`COPY`).
 
-    def gather(self, side: _TorusSide) -> None:
-        """Add ring rounds of an all-gather: whole sums are copied from roots to all ranks."""
+        In the former each root gets the sum of its window, in the latter whole sums are copied
+        from roots to all ranks. A sum goes a place farther, as the root adds it up last.
+        """
         for turn in range(side.windows - 1):
-            self.add_round(side, self.select_window(side, rounds_back=turn), COPY)
+            window = self.select_window(side, rounds_back=turn + (kind == REDUCE))
+            self.add_round(side, window, kind)
 
     def pass_windows_on(self, side: _TorusSide) -> None:
         """Add the rounds in which the sums of parts of a ring become sums of the whole ring.
@@ -397,8 +397,8 @@ def list_torus_rounds(n: int, sides: Sides) -> Rounds:
     chunk_count = windowed_side.step * windows
     rounds = _TorusRounds(n, chunk_count)
     for side in scattered_sides:
-        rounds.scatter(side)
-    rounds.scatter(windowed_side)
+        rounds.go_round(side, REDUCE)
+    rounds.go_round(windowed_side, REDUCE)
     rounds.pass_windows_on(windowed_side)
 
     # ... each rank then has the sum of one chunk, which is added up over the passed sides, ... The
@@ -411,9 +411,9 @@ def list_torus_rounds(n: int, sides: Sides) -> Rounds:
         rounds.pass_whole_parts_on(side, root_chunk)
 
     # ... and whole sums are gathered over the first sides, in the opposite order.
-    rounds.gather(windowed_side)
+    rounds.go_round(windowed_side, COPY)
     for side in reversed(scattered_sides):
-        rounds.gather(side)
+        rounds.go_round(side, COPY)
     sends = np.concatenate(rounds.rows)
     return Rounds(sends[:, :5], chunk_count, places=sends[:, 5:])
 
