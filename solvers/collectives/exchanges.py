@@ -250,6 +250,8 @@ def list_changing_offers(
         is_time_over = n_circulants > 1 and clock.exceeded(0) is not None
         if changes_s >= below_s or is_time_over:
             return
+
+        # Sets of shifts, divided among the circulants in their order.
         for shifts in _list_shift_sets(problem, n_circulants * n_shifts, clock):
             try:
                 receipts = _route_offsets(problem, shifts.reshape(n_circulants, n_shifts), clock)

@@ -145,6 +145,8 @@ def find_routes(
     if alike:
         owners = owners[:1]
     ends = sequence.ends if alike else sequence.ends_by_rank
+
+    # What comes in each round, over which circuits. Rounds in which nothing comes are of no use.
     config_of_round = sequence.config_of_round(len(relay.strides))
     n_rounds = len(config_of_round)
     peer_of_round = ends.peer[config_of_round]  # [round, lane, rank], -1 if the port is dark
@@ -331,6 +333,8 @@ def list_relays(problem: Collective, clock: Clock) -> Iterator[Relay]:
     if problem.flow.from_root:
         chains += list_chains(problem, in_parts=True)
     all_rounds = dict.fromkeys(chain.rounds for chain in chains)
+
+    # All graphs with all strides.
     strides_that_stay: set[tuple[int, ...]] = {(1,)}
     if not problem.flow.has_pairs:
         strides_that_stay |= {tuple(stride for stride, _ in rounds) for rounds in all_rounds}
@@ -351,6 +355,8 @@ def list_relays(problem: Collective, clock: Clock) -> Iterator[Relay]:
             continue
         held = tuple(shifts.count(ring) for ring in rings)
         base = max(math.ceil(before / ring) for before, ring in pairwise((n, *rings)))
+
+        # From far to near, and the other way round where the first circuits are given.
         orders = [(strides, rings, held)]
         if not isinstance(problem.start, str):
             orders.append((strides[::-1], rings[::-1], held[::-1]))

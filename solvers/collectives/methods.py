@@ -706,6 +706,8 @@ def _find_best(
     if former is not None and former.laid is not None:
         known["former"] = former
         on_event(NewBest(former.laid.time_s))
+
+    # All methods; without a plan the limit says what kept them from one.
     tries = _try_all(problem, clock, known, within_budgets=True)
     plans = tries.plans
     if not plans and tries.left_out:

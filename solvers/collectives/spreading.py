@@ -790,6 +790,8 @@ def offer_gathers(
         reverse: receive(sequence.backwards if reverse else sequence)
         for reverse in set(is_reversed.values())
     }
+
+    # The phases in their order, all over the circuits as they are.
     phases: list[Receipts] = []
     for reverse in is_reversed.values():
         receipts = received[reverse]
@@ -927,6 +929,8 @@ def list_gather_offers(
     for sequence in list_sequences(problem, clock):
         if phases * (len(sequence.held) - 1) * problem.delay_s >= below_s:
             continue
+
+        # More pieces than one only if there is time to lay them out.
         for pieces in _list_pieces(problem, sequence):
             n_sends = phases * n * (n - 1) * pieces
             if pieces > 1 and not is_affordable(n_sends, clock, reserve=RESERVE):
