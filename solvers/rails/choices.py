@@ -5,21 +5,21 @@ The kernel of `optmatch.solvers.rails.decoder` makes the schedule of one choice 
 
 1. Simple choices are timed: one or two rings, with or without chords, then the same with other
    orders of the seats, priorities and hastes, from the best shape to the worst.
-2. Random moves change the best of them: a ring, a route, or who goes first. A move stays if the
+2. Random moves change the best of them: a ring, routes, or who goes first. A move stays if the
    step is no longer than before plus a tolerance that falls from 1 % to 0 (threshold accepting,
    Dueck and Scheuer 1990), again and again from the best choice so far.
 3. The search ends at the bound of the step, when its trials or its work are used up, or in time to
    make a plan of the best choice.
 
 Seat, node, bundle, ring, chord, stride and replica are words of the package. The *route* of a node
-is the number of a ring, `STRAIGHT` (circuits from member to member), `CHORDS`, or `EITHER`, by
-which it takes the one that ends soonest (`optmatch.solvers.rails.decoder`).
+goes over a ring, straight (over circuits from member to member), or over chords
+(`optmatch.solvers.rails.decoder`).
 
 Words of this module:
 
 Choice
-    All that a schedule follows: which circuits there may be, the route of each communication, and
-    who goes first.
+    All that a schedule follows: which circuits there may be, the routes that communications may
+    take, and who goes first.
 Trial
     One choice is timed.
 Work
@@ -45,7 +45,7 @@ Kind
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import permutations, product
+from itertools import permutations, product, zip_longest
 from math import gcd
 from typing import NamedTuple
 
@@ -62,11 +62,11 @@ from optmatch.solvers.rails.bases import (
 )
 from optmatch.solvers.rails.chords import choose_chords, route_exchange
 from optmatch.solvers.rails.decoder import (
-    CHORDS,
-    EITHER,
+    ANY_ROUTE,
     EXCHANGE,
     MESSAGE,
-    STRAIGHT,
+    RINGS_FIRST,
+    STRAIGHT_ALONE,
     BundlePorts,
     RailChoice,
     RailLayout,
@@ -81,7 +81,7 @@ from optmatch.solvers.rails.seats import Seats
 from optmatch.solvers.rails.staying import bound_step
 
 _TURN = 1_000
-"""After so many trials the tolerance is 0, and a search begins anew from the best choice."""
+"""After so many trials the tolerance is 0, and moves begin anew from the best choice."""
 _MOVE_WORK = 2.0
 """The work of random moves, as a multiple of that of the simple choices before."""
 _LEAST_MOVE_WORK = 1e8
@@ -91,13 +91,13 @@ _MOST_RINGS = 3
 """A move adds a ring while fewer than so many may change; after that it replaces one of them."""
 _MOST_REVERSE = 0.3
 _MOST_REPLACE = 0.36
-_MOST_ROUTE = 0.65
+_MOST_ROUTES = 0.65
 _MOST_HASTE = 0.72
 """Moves by the number that draws them, each up to its limit: the order of a ring (30 %), a ring
-(6 %), the route of one communication or of all of a kind (29 %), their haste (7 %), and else who
+(6 %), the routes of one communication or of all of a kind (29 %), their haste (7 %), and else who
 goes first (28 %). Rings and routes decide most and are drawn most."""
 _DOUBLE_SHARE = 0.15
-"""The part of the changes that are two moves."""
+"""The part of the changes that are two moves: some choices no single move makes better."""
 _MOST_ROWS = 20_000_000
 """Rows of relays of a plan: with more its file, 12 bytes a row, could not be read again."""
 _RELAYS_PER_S = 8e6
@@ -268,21 +268,12 @@ class _Shape(NamedTuple):
     """By ring the cut, shape (seats,)."""
     widths: tuple[int, ...]
     """By bundle that is no chord, how many ports of each GPU it has."""
-    route: int
-    """The route of every node: `EITHER`, `STRAIGHT`, or the number of a ring."""
+    routes: int
+    """The routes that each node may take, as in a `RailChoice`."""
     price_s: float
     """Seconds: a route with new circuits has to end so much sooner than one without."""
     strides: tuple[int, ...] = ()
     """Strides of further bundles of one port each, which are chords."""
-
-
-class TimedChoice(NamedTuple):
-    """A choice and the time of its step."""
-
-    step_s: float
-    """The time of the step, in seconds; infinite if its schedule was given up."""
-    choice: RailChoice
-    """The choice that was timed."""
 
 
 class Search:
@@ -366,86 +357,68 @@ class Search:
 
         # Moves draw one node on a rail, or a kind of them. Chords are laid in groups of
         # all-to-alls. The plain shape is one ring of each component, with all ports, which all
-        # nodes go over (route 0), also where that takes new circuits (no price).
+        # nodes go over that it serves.
         self.riding = seats.riding
         self.kinds = _list_kinds(seats)
         self.ports = seats.job.network.ports_per_gpu
         self.chord_groups = list_exchange_groups(seats)
-        self.plain = _Shape(cuts=(self.cuts[-1],), widths=(self.ports,), route=0, price_s=0.0)
+        self.plain = _Shape(
+            cuts=(self.cuts[-1],), widths=(self.ports,), routes=RINGS_FIRST, price_s=0.0
+        )
 
     def run(self, n_trials: int, most_work: float) -> None:
-        """Time simple choices, and improve the best ones by random moves.
+        """Time simple choices, and improve the best one by random moves, in `n_trials` at most.
 
-        At most `n_trials` choices are timed, with no more than `most_work`, half of it for simple
-        choices. The moves have `_MOVE_WORK` times the work of the simple choices, or
-        `_LEAST_MOVE_WORK` if that is more.
+        Simple choices have half of `most_work`. Moves have `_MOVE_WORK` times the work of these,
+        or `_LEAST_MOVE_WORK` if that is more. A choice that one or two moves have changed replaces
+        the current one if its step is longer by no more than a tolerance, which falls from 1 % to
+        0 within each turn of `_TURN` trials; a turn begins with the best choice so far.
+        `_time_choice` keeps each choice in ``self.best`` that is better than the known plan.
         """
-        start = self._time_simple_choices(n_trials, most_work / 2)
-        if start is None or self.tried >= n_trials or self._is_done(most_work):
-            return
-        move_work = max(_LEAST_MOVE_WORK, _MOVE_WORK * self.decoder.work)
-        move_work = min(move_work, most_work - self.decoder.work)
-        self._improve(start, n_trials - self.tried, self.decoder.work + move_work)
-
-    def _improve(self, best: TimedChoice, n_trials: int, most_work: float) -> None:
-        """Improve a choice by threshold accepting, in up to `n_trials` trials.
-
-        A choice that one or two moves have changed replaces the current one if its step is longer
-        by no more than a tolerance, which falls from 1 % to 0 within each turn of `_TURN` trials.
-        A turn begins with the best choice so far. `_time_choice` keeps each new best choice in
-        ``self.best``; nothing is returned. The search ends early at the bound of the step, when
-        time is short, or when ``self.decoder.work`` exceeds `most_work` (`_is_done`).
-        """
-        current = best
-        for trial in range(n_trials):
-            if self._is_done(most_work):
-                return
-            trial_of_turn = trial % _TURN
-            if trial_of_turn == 0:
-                current = best
-
-            # A second move helps to leave choices that no single move makes better. A move may
-            # also draw what the choice has already, and change nothing.
-            changed = self._draw_move(current.choice)
-            if self.rng.random() < _DOUBLE_SHARE:
-                changed = self._draw_move(changed)
-
-            # The tolerance falls quadratically, from 1 % to 0. Schedules that get longer are given
-            # up early, with an infinite time.
-            tolerance = 0.01 * (1 - trial_of_turn / _TURN) ** 2
-            most_s = current.step_s * (1 + tolerance)
-            step_s = self._time_choice(changed, most_s)
-            if step_s > most_s:
-                continue
-            current = TimedChoice(step_s, changed)
-            if step_s < best.step_s:
-                best = current
-
-    def _time_simple_choices(self, n_trials: int, most_work: float) -> TimedChoice | None:
-        """Time the simple choices; return the best of them.
-
-        None if no step is less than twice as long as that of the known plan. Timing ends early
-        after `n_trials` trials, when ``self.decoder.work`` exceeds `most_work`, or by the clock.
-        `_time_choice` also keeps a choice in ``self.best`` if it is better than the known plan.
-        """
-        best: TimedChoice | None = None
-        best_s = np.inf
-
-        # The generator and this loop share `scores`: the loop appends the time of each choice that
-        # it was given, in seconds, and the generator reads them to order those that it gives next.
+        # `scores` is shared with the generator: this loop appends the time of each choice that it
+        # was given, in seconds, and the generator reads them to order those that it gives next. A
+        # choice that is 30 % worse than the best, or twice as long as the known plan, is given up
+        # to save work; its time is infinite then.
         scores: list[float] = []
+        best: RailChoice | None = None
+        best_s = np.inf
         for choice in self._list_simple_choices(scores):
-            if self.tried >= n_trials or self.decoder.work > most_work or self._is_over():
+            if self.tried >= n_trials or self.decoder.work > most_work / 2 or self._is_over():
                 break
-
-            # A choice that is 30 % worse than the best, or twice as long as the known plan, is
-            # given up to save work; its time is infinite then.
             step_s = self._time_choice(choice, min(1.3 * best_s, 2 * self.known_s))
             scores.append(step_s)
             if step_s < best_s:
+                best = choice
                 best_s = step_s
-                best = TimedChoice(step_s, choice)
-        return best
+        if best is None:
+            return
+
+        # Threshold accepting, from the best simple choice on.
+        move_work = max(_LEAST_MOVE_WORK, _MOVE_WORK * self.decoder.work)
+        most_work = min(most_work, self.decoder.work + move_work)
+        for trial in range(n_trials - self.tried):
+            if self._is_done(most_work):
+                return
+            if trial % _TURN == 0:
+                current = best
+                current_s = best_s
+
+            # A second move helps to leave choices that no single move makes better.
+            changed = self._draw_move(current)
+            if self.rng.random() < _DOUBLE_SHARE:
+                changed = self._draw_move(changed)
+
+            # The tolerance falls quadratically. Schedules that get longer are given up early, with
+            # an infinite time.
+            tolerance = 0.01 * (1 - trial % _TURN / _TURN) ** 2
+            most_s = current_s * (1 + tolerance)
+            step_s = self._time_choice(changed, most_s)
+            if step_s <= most_s:
+                current = changed
+                current_s = step_s
+                if step_s < best_s:
+                    best = changed
+                    best_s = step_s
 
     def _is_done(self, most_work: float) -> bool:
         """Tell whether the search ends: by clock, at the bound, or after `most_work`."""
@@ -479,45 +452,28 @@ class Search:
         return step_s
 
     def _list_simple_choices(self, scores: Sequence[float]) -> Iterator[RailChoice]:
-        """Yield the simple choices: the plain shape, then all shapes, then variants of the best.
+        """Yield the simple choices: all shapes, the plain one first, then variants of the best.
 
         The caller times each choice with ``self.decoder`` and appends its time in seconds to
         `scores` before it asks for the next one, so that `scores` grows while this runs.
         """
+        # Two priorities of nodes, of which the least goes first: the node with the longest path to
+        # the end of the step, or the node that could start first if all circuits were there.
         seats = self.seats
         tail_s = self.decoder.graph.tail_s
-
-        # Three priorities of nodes, of which the least goes first: the node with the longest path
-        # to the end of the step; the node that could start first if all circuits were there; or
-        # the order in which the ranks' programs list them (``part[node]`` is the number of one
-        # operation of the node).
         critical = -seats.nodes.duration_s - tail_s
         earliest = find_heads(seats.nodes.duration_s, seats.folded.pairs)
-        in_program = seats.folded.part.astype(float)
         first = self.orders[0]
 
-        # The plain shape, whose nodes go in the order of the programs, is timed first.
-        yield self._make_choice(self.plain, first, in_program)._replace(in_order=True)
-
-        # Then all shapes, with one order and one priority. Their times are added behind the one of
-        # the plain shape.
+        # All shapes, with one order and one priority.
         shapes = list(self._list_shapes())
         for shape in shapes:
             yield self._make_choice(shape, first, critical)
-        best_shapes = [shapes[number] for number in np.argsort(scores[1:], kind="stable").tolist()]
+        best_shapes = [shapes[number] for number in np.argsort(scores, kind="stable").tolist()]
 
-        # Then other orders of the seats and other priorities: of the plain shape, whose nodes
-        # either may not overtake each other or may, and of all shapes, from the best to the worst.
-        # The first pair of each list was timed above and is left out.
-        pairs_in_order = list(product((in_program, critical, earliest), self.orders))[1:]
+        # Then other orders of the seats and the other priority, from the best shape to the worst.
+        # The first pair was timed above and is left out.
         pairs = list(product((critical, earliest), self.orders))[1:]
-        variants_in_order = (
-            self._make_choice(self.plain, order, priority)._replace(in_order=True)
-            for priority, order in pairs_in_order
-        )
-        plain_variants = (
-            self._make_choice(self.plain, order, priority) for priority, order in pairs
-        )
         shape_variants = (
             self._make_choice(shape, order, priority)
             for shape in best_shapes
@@ -541,36 +497,18 @@ class Search:
             for shape in best_shapes
             for haste_s in hastes_s
         )
-        yield from self._share_work(
-            [variants_in_order, plain_variants, shape_variants, haste_variants]
-        )
-
-    def _share_work(self, lists: list[Iterator[RailChoice]]) -> Iterator[RailChoice]:
-        """Yield all choices of some lists so that each list gets as much work as the others.
-
-        The list with the least work so far goes on, until none has a choice left. The work of a
-        choice is what the caller adds to ``self.decoder.work`` while it times it. To share by
-        number would not be even: a ring of all GPUs takes more work to time than many others.
-        """
-        work = [0] * len(lists)
-        while lists:
-            turn = work.index(min(work))
-            former_work = self.decoder.work
-            choice = next(lists[turn], None)
-            if choice is None:
-                del lists[turn], work[turn]
-                continue
-            yield choice
-            work[turn] += self.decoder.work - former_work
+        for variants in zip_longest(shape_variants, haste_variants):
+            yield from (choice for choice in variants if choice is not None)
 
     def _list_shapes(self) -> Iterator[_Shape]:
         """List shapes of one or two rings, and those with chords.
 
-        Chords come first, then one or two cuts, those with the cut that joins all last. With the
-        cuts a, b and all, these are a, b, ab, ba, a all, b all, all a, all b, and all. The plain
-        shape and two rings of all follow, and at last each cut once more for data that go
+        The plain shape comes first, then chords, then one or two cuts, those with the cut that
+        joins all last. With the cuts a, b and all, these are a, b, ab, ba, a all, b all, all a,
+        all b, and all. Two rings of all follow, and at last each cut once more for data that go
         straight.
         """
+        yield self.plain
         yield from self._list_chord_shapes()
 
         # All ports may be on one ring at a time: the first ring is up when the step begins, and
@@ -587,20 +525,17 @@ class Search:
             # Each communication goes as it ends soonest. With a price of one delay, circuits
             # change only where that saves more than a delay.
             for price_s in (0.0, self.delay_s):
-                yield _Shape(cuts=cuts, widths=all_ports, route=EITHER, price_s=price_s)
+                yield _Shape(cuts=cuts, widths=all_ports, routes=ANY_ROUTE, price_s=price_s)
                 if self.ports > 1 and len(cuts) > 1:
-                    yield _Shape(cuts=cuts, widths=halves, route=EITHER, price_s=price_s)
-
-        # One ring of all with all ports, which everything goes over: no circuit changes.
-        yield self.plain
+                    yield _Shape(cuts=cuts, widths=halves, routes=ANY_ROUTE, price_s=price_s)
 
         # Two rings of all: the second one goes backwards, see `_make_choice`.
         if self.ports > 1:
-            yield _Shape(cuts=(joins_all, joins_all), widths=halves, route=EITHER, price_s=0.0)
+            yield _Shape(cuts=(joins_all, joins_all), widths=halves, routes=ANY_ROUTE, price_s=0.0)
 
         # Nobody forwards: each communication sets up the circuits of its members.
         for cut in self.cuts:
-            yield self.plain._replace(cuts=(cut,), route=STRAIGHT)
+            yield self.plain._replace(cuts=(cut,), routes=STRAIGHT_ALONE)
 
     def _list_chord_shapes(self) -> Iterator[_Shape]:
         """List shapes with one chord or more, the other ports in one ring or two halves.
@@ -618,22 +553,24 @@ class Search:
         for n_chords in range(1, self.ports + 1):
             # The strides by which an all-to-all over so many chords ends soonest. None if there
             # are more chords than other members: further ones are of no use.
-            routes = choose_chords(n_members, n_chords)
-            if routes is None:
+            chords = choose_chords(n_members, n_chords)
+            if chords is None:
                 break
             n_other_ports = self.ports - n_chords
 
             # All ports are chords: there is no other ring.
             if n_other_ports == 0:
-                yield _Shape(cuts=(), widths=(), route=EITHER, price_s=0.0, strides=routes.strides)
+                yield _Shape(
+                    cuts=(), widths=(), routes=ANY_ROUTE, price_s=0.0, strides=chords.strides
+                )
                 continue
             for cut in self.cuts:
                 one_ring = _Shape(
                     cuts=(cut,),
                     widths=(n_other_ports,),
-                    route=EITHER,
+                    routes=ANY_ROUTE,
                     price_s=0.0,
-                    strides=routes.strides,
+                    strides=chords.strides,
                 )
                 yield one_ring
                 if n_other_ports > 1:
@@ -643,9 +580,8 @@ class Search:
     def _make_choice(self, shape: _Shape, order: Ints, priority: Floats) -> RailChoice:
         """Make a choice of a shape: add the order of all its rings, and who goes first.
 
-        ``order[place]`` is a seat; of ``priority[node]`` the least goes first. In the choice no
-        node has to wait for its turn (``in_order`` is False): others may overtake those whose
-        circuits are busy. No node has a haste.
+        ``order[place]`` is a seat, and of ``priority[node]`` the least goes first. No node has a
+        haste.
         """
         # A shape with one cut twice has two rings of it, of which the second one goes backwards.
         rings = [(order, cut) for cut in shape.cuts]
@@ -666,11 +602,10 @@ class Search:
         n_nodes = len(self.seats.nodes.how)
         return RailChoice(
             layout=layout,
-            route=np.full(n_nodes, shape.route),
+            routes=np.full(n_nodes, shape.routes),
             priority=priority,
             haste_s=np.zeros(n_nodes),
             price_s=shape.price_s,
-            in_order=False,
         )
 
     def _draw(self, count: int) -> int:
@@ -704,8 +639,11 @@ class Search:
             return self._reverse_part(choice, movable)
         if move < _MOST_REPLACE:
             return self._replace_ring(choice, movable)
-        if move < _MOST_ROUTE:
-            return self._change_route(choice)
+        if move < _MOST_ROUTES:
+            # The constants from `ANY_ROUTE` to `STRAIGHT_ALONE` are 0 to 2.
+            routes = choice.routes.copy()
+            routes[self._draw_alike()] = self._draw(1 + STRAIGHT_ALONE)
+            return choice._replace(routes=routes)
         if move < _MOST_HASTE:
             haste_s = choice.haste_s.copy()
             haste_s[self._draw_alike()] = self.rng.uniform(0.0, 3 * self.delay_s)
@@ -754,22 +692,6 @@ class Search:
             rings[movable[self._draw(len(movable))]] = (order, cut)
         layout = self.decoder.lay_out(rings, layout.width.tolist(), layout.stride.tolist())
         return choice._replace(layout=layout)
-
-    def _change_route(self, choice: RailChoice) -> RailChoice:
-        """Return a copy of a choice with a random route for one communication, or for a kind.
-
-        `EITHER`, `STRAIGHT`, each ring, and `CHORDS` where there are any are equally likely.
-        """
-        # Routes are numbered from `EITHER` (-2) on: `STRAIGHT` is -1, and rings are from 0 on. The
-        # number behind the last ring is drawn only if there are chords, and becomes `CHORDS`. With
-        # 2 rings and chords, the 5 numbers from -2 to 2 are drawn.
-        n_rings = len(choice.layout.order)
-        drawn_route = EITHER + self._draw(2 + n_rings + int(choice.layout.stride.any()))
-        if drawn_route == n_rings:
-            drawn_route = CHORDS
-        route = choice.route.copy()
-        route[self._draw_alike()] = drawn_route
-        return choice._replace(route=route)
 
 
 def list_exchange_groups(seats: Seats) -> Ints | None:

@@ -12,9 +12,9 @@ busiest port of one member decides the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations_with_replacement
 from math import comb, gcd
 from typing import NamedTuple
 
@@ -22,13 +22,9 @@ import numpy as np
 
 from optmatch.model import uncounted
 from optmatch.problems.rails.execution.plan import ChordRoutes
-from optmatch.solvers.collectives.topologies import list_shift_sets
-from optmatch.solvers.rails.exchanges import count_fewest_hops
+from optmatch.solvers.rails.exchanges import count_fewest_hops, list_stride_sets
 from optmatch.solvers.rails.paths import Ints
 
-_MOST_SETS = 60
-"""All sets of strides are looked at if there are no more; else the geometric ones of
-`list_shift_sets` and greedy ones."""
 _MOST_PROGRAMMES = 6
 """Sets of strides, of fewest hops in all, for which the linear programme is solved."""
 _MOST_ROUTES = 4_000
@@ -59,7 +55,7 @@ def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
     # few hops in all come first, since a linear programme for each set would take too long.
     candidates = [
         (count_fewest_hops(n_members, strides), strides)
-        for strides in _list_stride_sets(n_members, n_ports)
+        for strides in list_stride_sets(n_members, n_ports)
         if gcd(n_members, *strides) == 1
     ]
     best: ChordRoutes | None = None
@@ -68,26 +64,6 @@ def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
         if best is None or routes.busiest_port_parts < best.busiest_port_parts - 1e-9:
             best = routes
     return best
-
-
-def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
-    """List all sets of strides if they are few, else some known ones and a greedy one.
-
-    A set has a different stride for each of `n_ports` ports, from 1 to n - 1 among n members.
-    """
-    if comb(n - 1, n_ports) <= _MOST_SETS:
-        yield from combinations(range(1, n), n_ports)
-        return
-    for shifts in list_shift_sets(n, n_ports, two_way=False):
-        if len(shifts) == n_ports:
-            yield shifts
-
-    # The greedy set: from stride 1 on, each further stride is that which saves most hops.
-    greedy: tuple[int, ...] = (1,)
-    while len(greedy) < n_ports:
-        sets = [tuple(sorted((*greedy, stride))) for stride in range(2, n) if stride not in greedy]
-        greedy = min(sets, key=lambda strides: count_fewest_hops(n, strides))
-    yield greedy
 
 
 @lru_cache(maxsize=256)

@@ -59,10 +59,13 @@ from optmatch.solvers.rails.exchanges import Menu
 from optmatch.solvers.rails.paths import Floats, Ints, pop_node, push_node
 
 STRAIGHT = -1
-EITHER = -2
-CHORDS = -3
-"""What stands in the place of the number of a ring, from 0 on, for a node that goes straight, that
-may go as it ends soonest, or that goes over all chords which serve it."""
+CHORDS = -2
+"""What stands in the place of the number of a ring, from 0 on, for a node that goes straight, or
+over all chords which serve it."""
+ANY_ROUTE = 0
+RINGS_FIRST = 1
+STRAIGHT_ALONE = 2
+"""The routes that a node may take: any, straight only where no ring serves, or straight alone."""
 NO_RAIL = -1
 RING = 0
 MESSAGE = 1
@@ -149,16 +152,14 @@ class RailChoice(NamedTuple):
 
     layout: RailLayout
     """The circuits that there may be."""
-    route: Ints
-    """``route[node]``: the number of a ring, `STRAIGHT`, `CHORDS`, or `EITHER` of these."""
+    routes: Ints
+    """``routes[node]``: `ANY_ROUTE`, `RINGS_FIRST` or `STRAIGHT_ALONE`."""
     priority: Floats
     """``priority[node]``: of nodes that could start at one time, the least goes first."""
     haste_s: Floats
     """``haste_s[node]``: how much sooner a node is seen as able to start than it is."""
     price_s: float
     """Seconds: a route with new circuits has to end so much sooner than one without."""
-    in_order: bool
-    """Whether nodes go in the order of their release, even if they wait for circuits."""
 
 
 class BundlePorts(NamedTuple):
@@ -232,8 +233,8 @@ class Node(NamedTuple):
     """The latency of all its messages, over one hop each, in seconds."""
     ready_s: float
     """When all that it waits for has ended, in seconds from the start of the step."""
-    route: int
-    """The route that the choice allows: the number of a ring, `STRAIGHT`, `CHORDS` or `EITHER`."""
+    routes: int
+    """The routes that it may take, as in a `RailChoice`."""
 
 
 class Route(NamedTuple):
@@ -441,7 +442,7 @@ def _count_bytes_around(node: Node):
 def _try_rings(
     graph: StepGraph, node: Node, choice: RailChoice, bundle, scratch: Scratch, best: Route
 ) -> Route:
-    """Try the rings that a communication may take over the ports of one bundle.
+    """Try all rings for a communication over the ports of one bundle.
 
     Returns the best of these routes if it is better than `best`, else `best`. Circuits stay as
     they are.
@@ -451,13 +452,12 @@ def _try_rings(
     for ring in range(len(layout.next_seat)):
         # A seat that is on no cycle of the ring, as of a chord in few groups, cannot start there:
         # its ``next_seat[ring, seat]`` is -1.
-        may_take = node.route in (EITHER, ring)
-        if not may_take or layout.next_seat[ring, node.members[0]] < 0:
+        if layout.next_seat[ring, node.members[0]] < 0:
             continue
 
         # A ring whose circuits are free no sooner than the best route so far has ended, the price
         # of its new circuits included, cannot be better: its walk is given up.
-        give_up_s = _priced_end(best, node, choice)
+        give_up_s = _priced_end(best, choice)
         times = _time_ring(graph, node, layout, bundle, ring, scratch, give_up_s)
 
         # The node lasts as long as its bytes need over the ports of the bundle, and each message
@@ -472,7 +472,7 @@ def _try_rings(
             n_missing=times.n_missing,
             menu_row=0,
         )
-        best = _take_better(best, route, node, choice)
+        best = _take_better(best, route, choice)
     return best
 
 
@@ -503,7 +503,7 @@ def _try_straight(
         n_missing=times.n_missing,
         menu_row=0,
     )
-    best = _take_better(best, route, node, choice)
+    best = _take_better(best, route, choice)
     if node.how != EXCHANGE:
         return best
 
@@ -535,7 +535,7 @@ def _try_straight(
             n_missing=max(times.n_missing, 1),
             menu_row=row,
         )
-        best = _take_better(best, route, node, choice)
+        best = _take_better(best, route, choice)
     return best
 
 
@@ -609,25 +609,25 @@ def _try_chords(
         n_missing=n_missing,
         menu_row=0,
     )
-    return _take_better(best, route, node, choice)
+    return _take_better(best, route, choice)
 
 
 @inlined_kernel
-def _priced_end(route: Route, node: Node, choice: RailChoice):
+def _priced_end(route: Route, choice: RailChoice):
     """Return the end of a route by which it is compared with others, in seconds; less is better.
 
-    If the node may take any route, one that lacks circuits counts as ending ``choice.price_s``
-    later: with a price of 2 s, a route that ends at 9 s counts as one that ends at 11 s.
+    One that lacks circuits counts as ending ``choice.price_s`` later: with a price of 2 s, a route
+    that ends at 9 s counts as one that ends at 11 s.
     """
-    if route.n_missing and node.route == EITHER:
+    if route.n_missing:
         return route.end_s + choice.price_s
     return route.end_s
 
 
 @inlined_kernel
-def _take_better(best: Route, route: Route, node: Node, choice: RailChoice) -> Route:
+def _take_better(best: Route, route: Route, choice: RailChoice) -> Route:
     """Return the better one of two routes by their scores; `best` if they are equal."""
-    if _priced_end(route, node, choice) < _priced_end(best, node, choice):
+    if _priced_end(route, choice) < _priced_end(best, choice):
         return route
     return best
 
@@ -636,33 +636,22 @@ def _take_better(best: Route, route: Route, node: Node, choice: RailChoice) -> R
 def _choose_route(graph: StepGraph, node: Node, choice: RailChoice, scratch: Scratch) -> Route:
     """Choose the route by which a node ends soonest, of those that the choice allows.
 
-    ``scratch.mark[seat]`` is one number for all members and another one for other seats. A node
-    that the choice sends over a certain ring goes straight if that ring serves it on no bundle. No
-    port is held yet. The route ends at an infinite time if none serves.
+    ``scratch.mark[seat]`` is one number for all members and another one for other seats. No port
+    is held yet. The route ends at an infinite time if none serves.
     """
     # At first there is none: any route ends sooner than at an infinite time.
     best = Route(bundle=0, ring=STRAIGHT, start_s=0.0, end_s=np.inf, n_missing=0, menu_row=0)
-    n_bundles = len(choice.layout.rate)
     scratch.work[0] += 1
-    for bundle in range(n_bundles):
-        # Only the rings that ``node.route`` allows are tried.
-        best = _try_rings(graph, node, choice, bundle, scratch, best)
-
-        # Straight circuits are tried unless the choice says another way that may still serve. A
-        # ring may (`has_ring`) if it has served on some bundle, or further bundles are to come: a
-        # node that it serves on neither of two bundles is tried straight on the second one alone.
-        # Chords, which are tried below, may (`has_chords`) unless the node crosses to other
-        # replicas.
-        is_last = bundle == n_bundles - 1
-        has_ring = node.route >= 0 and (best.end_s < np.inf or not is_last)
-        has_chords = node.route == CHORDS and not node.crosses
-        if not has_chords and not has_ring:
+    if node.routes != STRAIGHT_ALONE:
+        for bundle in range(len(choice.layout.rate)):
+            best = _try_rings(graph, node, choice, bundle, scratch, best)
+    if node.routes != RINGS_FIRST or best.end_s == np.inf:
+        for bundle in range(len(choice.layout.rate)):
             best = _try_straight(graph, node, choice, bundle, scratch, best)
 
     # Chords serve collectives of more than two members within one replica.
-    may_take_chords = node.route in (EITHER, CHORDS)
     is_collective = node.how != MESSAGE and not node.crosses
-    if may_take_chords and is_collective and len(node.members) > 2:
+    if node.routes == ANY_ROUTE and is_collective and len(node.members) > 2:
         return _try_chords(graph, node, choice, scratch, best)
     return best
 
@@ -895,9 +884,8 @@ def decode(
     A communication takes the route by which it ends soonest, sets up the circuits that it lacks
     and holds them until its end. Communications wait in a queue, the one that is ready first in
     front. If the circuits of the first one are busy, it goes back into the queue by the time at
-    which they are free, and others may overtake it; with ``choice.in_order`` it takes them as soon
-    as they are free, and nobody overtakes it. For n nodes the queue costs O(n log n), and each
-    circuit on the routes that are tried is looked at once.
+    which they are free, and others may overtake it. For n nodes the queue costs O(n log n), and
+    each circuit on the routes that are tried is looked at once.
 
     A schedule is given up if its step takes `most_s` seconds or longer, if more seats than
     `most_forwarding` forward (counted over all nodes), or if no route serves a node: its step is
@@ -953,7 +941,7 @@ def decode(
                 bytes_sent=nodes.bytes_sent[number],
                 latency_s=nodes.latency_s[number],
                 ready_s=start_s[number],
-                route=choice.route[number],
+                routes=choice.routes[number],
             )
             best = _choose_route(graph, node, choice, scratch)
 
@@ -964,7 +952,7 @@ def decode(
             # If its circuits are free later than it was queued for, another node may start sooner:
             # this one goes back into the queue with the later time.
             seen_s = best.start_s - choice.haste_s[number]
-            if seen_s > key_s[number] and not choice.in_order:
+            if seen_s > key_s[number]:
                 key_s[number] = seen_s
                 size = push_node(heap, key_s, choice.priority, size, number)
                 continue

@@ -13,7 +13,7 @@ members.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import combinations
 from math import comb, gcd
@@ -21,10 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from optmatch.solvers.collectives.topologies import list_shift_sets
 from optmatch.solvers.rails.paths import Ints
 
 _MOST_SETS = 600
-"""All sets of strides are tried if there are no more of them."""
+"""All sets of strides are looked at if there are no more of them; else the geometric ones of
+`list_shift_sets` and a greedy one."""
 _MOST_STAGES = 6
 """Strides are chosen for up to so many stages; then comes one stage for each stride."""
 
@@ -88,21 +90,38 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
     """Choose for 2, 3 and more stages the set of strides with the fewest hops of all blocks.
 
     The result has a set for each number of stages up to `_MOST_STAGES`, and last the set of all
-    strides from 1 to n - 1. A set has a stride for each stage, ascending, and 1 is the first. If
-    sets are many, only those with one stride more than the best set before are compared. For 6
-    members the sets are (1, 2), (1, 2, 3), (1, 2, 3, 4) and (1, 2, 3, 4, 5).
+    strides from 1 to n - 1. A set has a stride for each stage, ascending. For 6 members the sets
+    are (1, 2), (1, 2, 3), (1, 2, 3, 4) and (1, 2, 3, 4, 5).
     """
-    # `best` is the best set of strides for the number of stages before.
-    best: tuple[int, ...] = (1,)
-    chosen = []
-    for n_stages in range(2, min(_MOST_STAGES, n - 2) + 1):
-        if comb(n - 2, n_stages - 1) <= _MOST_SETS:
-            sets = [(1, *larger) for larger in combinations(range(2, n), n_stages - 1)]
-        else:
-            sets = [tuple(sorted((*best, stride))) for stride in range(2, n) if stride not in best]
-        best = min(sets, key=lambda strides: count_fewest_hops(n, strides))
-        chosen.append(best)
+    chosen = [
+        min(list_stride_sets(n, n_stages), key=lambda strides: count_fewest_hops(n, strides))
+        for n_stages in range(2, min(_MOST_STAGES, n - 2) + 1)
+    ]
     return (*chosen, tuple(range(1, n)))
+
+
+def list_stride_sets(n: int, size: int) -> Iterator[tuple[int, ...]]:
+    """List all sets of so many strides if they are few, else some known ones and a greedy one.
+
+    A set has different strides from 1 to n - 1, ascending, for n members; 1 is the first.
+    """
+    if comb(n - 2, size - 1) <= _MOST_SETS:
+        yield from ((1, *larger) for larger in combinations(range(2, n), size - 1))
+        return
+    for shifts in list_shift_sets(n, size, two_way=False):
+        if len(shifts) == size:
+            yield shifts
+    yield _choose_greedily(n, size)
+
+
+@lru_cache(maxsize=256)
+def _choose_greedily(n: int, size: int) -> tuple[int, ...]:
+    """Choose strides one after another: from stride 1 on, the next one saves most hops."""
+    if size == 1:
+        return (1,)
+    former = _choose_greedily(n, size - 1)
+    sets = [tuple(sorted((*former, stride))) for stride in range(2, n) if stride not in former]
+    return min(sets, key=lambda strides: count_fewest_hops(n, strides))
 
 
 def count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import check_time
 from optmatch.problems import RailJob
+from optmatch.problems.rails.training.arrays import list_ranges
 from optmatch.problems.rails.training.step import Step
 from optmatch.problems.rails.training.times import orders
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
@@ -230,34 +231,15 @@ def _number_keys(keys: Iterable[bytes]) -> Ints:
     )
 
 
-class Places(NamedTuple):
-    """The places of ranks in their groups: the first member of a group has place 0."""
-
-    member: Ints
-    """``member[group, place]``, padded with -1."""
-    keys: Ints
-    """``group * n_ranks + rank`` of all members, ascending."""
-    place_of: Ints
-    """The place of each of these members in its group."""
-
-    def place(self, step: Step, operations: Ints) -> Ints:
-        """Look up ``place[k]``: that of the rank of an operation in the group of the operation."""
-        keys = step.group[operations].astype(np.int64) * step.n_ranks + step.rank[operations]
-        return self.place_of[np.searchsorted(self.keys, keys)]
-
-
-def list_places(step: Step) -> Places:
-    """List the places of all ranks in their groups."""
-    most_members = max((len(group.ranks) for group in step.groups), default=0)
-    member = np.full((len(step.groups), most_members), -1)
-    for number, group in enumerate(step.groups):
-        member[number, : len(group.ranks)] = group.ranks
-
-    # Members sorted by group and rank, so that a place is found by binary search.
-    group_number, place = np.nonzero(member >= 0)
-    keys = group_number * step.n_ranks + member[group_number, place]
+def find_places(step: Step, group: Ints, rank: Ints) -> Ints:
+    """Find ``place[k]`` of the rank ``rank[k]`` in the group ``group[k]``, from 0 of the first."""
+    # All members have a number of group and rank, among which those that are asked for are found.
+    sizes = np.array([len(each.ranks) for each in step.groups], np.int64)
+    members = np.array([member for each in step.groups for member in each.ranks], np.int64)
+    keys = np.repeat(np.arange(len(sizes)), sizes) * step.n_ranks + members
     order = np.argsort(keys)
-    return Places(member, keys[order], place[order])
+    found = order[np.searchsorted(keys, group * step.n_ranks + rank, sorter=order)]
+    return list_ranges(np.zeros_like(sizes), sizes)[found]
 
 
 def number_first(values: NDArray[np.integer]) -> Ints:

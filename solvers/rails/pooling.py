@@ -73,27 +73,17 @@ def _servers_are_seats(seats: Seats) -> bool:
     Of a large job these are the servers of its first replica. False if the GPUs of a server do
     different things, so that they are several seats, or if some rank is on no rail.
     """
+    # A seat on two servers makes two pairs of seat and server. If there are as many pairs as
+    # seats, and a seat for each ``gpus_per_server`` ranks, each server is one seat: with 8 ranks
+    # on servers of 4 GPUs, a third seat would split a server.
     job = seats.job
-    if (seats.rail_of < 0).any():
-        return False
-    # By rank of the first replica: its server, from the number of its GPU, and its seat.
     in_first = seats.replica_of == 0
     server_of_rank = (place_ranks(job.parallelism) // job.network.gpus_per_server)[in_first]
     seat_of_rank = seats.folded.class_of[in_first]
-    n_ranks = len(seat_of_rank)
-    n_seats = seats.n_seats
-
-    # ``lowest[seat]`` and ``highest[seat]`` are the least and the greatest server of its ranks. A
-    # seat is within one server if they are the same.
-    lowest = np.full(n_seats, len(seats.rail_of))
-    highest = np.full(n_seats, -1)
-    np.minimum.at(lowest, seat_of_rank, server_of_rank)
-    np.maximum.at(highest, seat_of_rank, server_of_rank)
-
-    # A server has one rank on each of its GPUs, so that there are ``n_ranks / gpus_per_server``
-    # servers. If no seat is on two of them and there are as many seats, each server is one seat:
-    # with 8 ranks on servers of 4 GPUs, a third seat would split a server.
-    return bool((lowest == highest).all()) and n_seats * job.network.gpus_per_server == n_ranks
+    pairs = {*zip(seat_of_rank.tolist(), server_of_rank.tolist(), strict=True)}
+    one_server_each = len(pairs) == seats.n_seats
+    has_all_gpus = len(seat_of_rank) == seats.n_seats * job.network.gpus_per_server
+    return bool((seats.rail_of >= 0).all()) and one_server_each and has_all_gpus
 
 
 def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:

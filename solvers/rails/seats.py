@@ -22,7 +22,7 @@ from optmatch.problems.rails.training.step import (
 )
 from optmatch.problems.rails.training.times import durations_s, pick_ranks
 from optmatch.solvers.rails.decoder import EXCHANGE, MESSAGE, NO_RAIL, RING, StepNodes
-from optmatch.solvers.rails.fold import Folded, fold, list_places
+from optmatch.solvers.rails.fold import Folded, find_places, fold
 from optmatch.solvers.rails.paths import Ints
 from optmatch.solvers.rails.replicas import find_replicas, keep_whole
 
@@ -166,7 +166,7 @@ def _seat_ranks(job: RailJob) -> Seats:
     place = np.where(
         step.kind[operations] >= SEND,
         step.kind[operations] == RECV,
-        list_places(step).place(step, operations),
+        find_places(step, step.group[operations].astype(np.int64), step.rank[operations]),
     )
     order = np.lexsort([place, node_of_row])
     seat_of_row = folded.class_of[step.rank[operations]]

@@ -41,7 +41,7 @@ from optmatch.solvers.rails.collectives import (
     choose_rounds,
 )
 from optmatch.solvers.rails.decoder import MESSAGE
-from optmatch.solvers.rails.fold import list_places
+from optmatch.solvers.rails.fold import find_places
 from optmatch.solvers.rails.paths import Floats, Ints, find_heads
 from optmatch.solvers.rails.seats import Seats, seat_ranks
 
@@ -284,21 +284,19 @@ def _find_messages_ahead(seats: Seats) -> NDArray[np.bool_]:
     the group 3, 5, 9 the messages 3 -> 5 and 9 -> 3 are ahead, and 5 -> 3 is not. In a group of
     two, only the message from the first to the second one is.
     """
-    # The operations that send on a rail, and the place of the sender in its group.
+    # The operations that send on a rail, and how many places after the sender the receiver comes
+    # in their group. From the last member to the first one it is a negative number.
     folded = seats.folded
     step = folded.step
-    places = list_places(step)
     rows = np.flatnonzero((step.kind[folded.own] == SEND) & (step.rail[folded.own] >= 0))
     operations = folded.own[rows]
-    group = step.group[operations]
-    place = places.place(step, operations)
-
-    # ``member[group, place]`` is a rank, -1 behind the last member.
-    n_members = (places.member[group] >= 0).sum(axis=1)
-    next_rank = places.member[group, (place + 1) % n_members]
-    is_back_of_two = (n_members == 2) & (place == 1)
+    group = step.group[operations].astype(np.int64)
+    n_members = np.array([len(each.ranks) for each in step.groups], np.int64)[group]
+    distance = find_places(step, group, step.peer[operations])
+    distance -= find_places(step, group, step.rank[operations])
     is_ahead = np.zeros(len(seats.nodes.how), np.bool_)
-    is_ahead[folded.nodes[rows]] = (next_rank == step.peer[operations]) & ~is_back_of_two
+    closes_chain = (distance == 1 - n_members) & (n_members > 2)
+    is_ahead[folded.nodes[rows]] = (distance == 1) | closes_chain
     return is_ahead
 
 
