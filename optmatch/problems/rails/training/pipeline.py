@@ -7,7 +7,7 @@ part is, is its number in the whole model. A *pass* takes one micro-batch throug
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -121,18 +121,16 @@ def _delay_weights(passes: list[Pass], stage: int) -> list[Pass]:
     1, B0 B1 B2 becomes I0, I1 W0, I2 W1, W2.
     """
     split_passes: list[Pass] = []
-    n_weights = 0
-    n_backward = 0
+    put_off = deque[Pass]()
     for one_pass in passes:
         if one_pass.kind != "B":
             split_passes.append(one_pass)
             continue
-        n_backward += 1
         split_passes.append(one_pass._replace(kind="I"))
-        if one_pass.batch >= stage:
-            split_passes.append(Pass("W", one_pass.part, one_pass.batch - stage))
-            n_weights += 1
-    return split_passes + [Pass("W", 0, batch) for batch in range(n_weights, n_backward)]
+        put_off.append(one_pass._replace(kind="W"))
+        if len(put_off) > stage:
+            split_passes.append(put_off.popleft())
+    return [*split_passes, *put_off]
 
 
 @lru_cache(maxsize=16)

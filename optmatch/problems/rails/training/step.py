@@ -254,16 +254,6 @@ def find_dimensions(groups: tuple[Group, ...]) -> NDArray[np.int64]:
     return np.array([*(DIMENSIONS.index(group.dimension) for group in groups), -1])
 
 
-def number_streams(groups: tuple[Group, ...]) -> NDArray[np.int64]:
-    """List the streams of groups by number.
-
-    A stream is a dimension and a name; the last entry is for no group.
-    """
-    names = [(DIMENSIONS.index(group.dimension), group.stream) for group in groups]
-    number_of = {name: number for number, name in enumerate(sorted(set(names)))}
-    return np.array([*(number_of[name] for name in names), len(number_of)])
-
-
 def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> NDArray[np.float64]:
     """Return the bytes that each member sends around a ring.
 

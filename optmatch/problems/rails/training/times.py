@@ -26,7 +26,6 @@ from optmatch.problems.rails.training.step import (
     SEND,
     Step,
     count_messages,
-    number_streams,
     ring_bytes,
 )
 
@@ -152,9 +151,11 @@ def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[
     rows = slice(None) if operations is None else operations
     kind = step.kind[rows]
 
-    # Of computation, whose group is -1, the number is the last one of the list, that of no group.
-    stream_of_group = number_streams(step.groups)
-    stream = stream_of_group[step.group[rows]]
+    # Groups of one dimension and name of a stream share a number. Of computation, whose group is
+    # -1, it is the last one of the list, that of no group.
+    names = [(group.dimension, group.stream) for group in step.groups]
+    number_of = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    stream = np.array([*(number_of[name] for name in names), len(number_of)])[step.group[rows]]
     on_rail = step.rail[rows] >= 0
 
     # Messages have a stream for each other rank and direction; `peer` is -1 and `direction` 0 of
@@ -163,7 +164,7 @@ def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[
 
     # All of these are the digits of one number, which counts (rank, stream, rail, peer, direction)
     # in the order of these tuples.
-    n_of_digit = (step.n_ranks, int(stream_of_group[-1]) + 1, 2, step.n_ranks + 1, len(OPERATIONS))
+    n_of_digit = (step.n_ranks, len(number_of) + 1, 2, step.n_ranks + 1, len(OPERATIONS))
     digits = (step.rank[rows], stream, on_rail.astype(np.int8), step.peer[rows] + 1, direction)
     numbers: NDArray[np.int64] = np.ravel_multi_index(digits, n_of_digit)
     return numbers
