@@ -124,9 +124,9 @@ def face_at_distances(algorithm: Algorithm, n: int, distances: Ints) -> Facing:
     """
     facing = np.empty((len(distances), 2, distances.shape[1], n), dtype=np.int64)
     for (number, lane), distance in np.ndenumerate(distances):
-        facing[number, 0, lane] = list_partners(algorithm, n, distance)
+        facing[number, 0, lane] = list_partners(algorithm, n, int(distance))
         back = -distance if algorithm == "ring" else distance
-        facing[number, 1, lane] = list_partners(algorithm, n, back)
+        facing[number, 1, lane] = list_partners(algorithm, n, int(back))
     return facing
 
 

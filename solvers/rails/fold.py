@@ -231,7 +231,7 @@ def _number_keys(keys: Iterable[bytes]) -> Ints:
     )
 
 
-def find_places(step: Step, group: Ints, rank: Ints) -> Ints:
+def find_places(step: Step, group: Ints, rank: NDArray[np.integer]) -> Ints:
     """Find ``place[k]`` of the rank ``rank[k]`` in the group ``group[k]``, from 0 of the first."""
     # All members have a number of group and rank, among which those that are asked for are found.
     sizes = np.array([len(each.ranks) for each in step.groups], np.int64)
