@@ -42,7 +42,7 @@ from optmatch.model.display import titled
 from optmatch.model.numbers import list_entries, plain_array
 from optmatch.model.problem import split_unit, unit_of, write_amount
 from optmatch.optics import measure_optics
-from optmatch.problems import RailJob, Routing
+from optmatch.problems import Routing
 from optmatch.solvers.frame import unite
 from optmatch.studies.outcome import Row as TableRow, RowsStudy
 from optmatch.sweeps.processes import Submits
@@ -954,8 +954,9 @@ def _solve_in_order(
             algorithm = result.solution(task.problem).stats.get("algorithm", result.method)
             if algorithm != result.method:
                 details[result.key] = {"algorithm": algorithm}
-        if isinstance(task.problem, RailJob):
-            details[result.key] = {"all_links_s": task.problem.lower_bound()}
+        step_s = getattr(task.problem, "all_links_s", None)
+        if step_s is not None:
+            details[result.key] = {"all_links_s": step_s}
     return MethodComparison(rows, complete=complete, units=units, values=values, details=details)
 
 

@@ -222,6 +222,11 @@ class RailJob(_Built):
             " makes more of them",
         )
 
+    @property
+    def all_links_s(self) -> float:
+        """How long a step takes where nothing has to change, which is the lower bound."""
+        return self.lower_bound()
+
     def lower_bound(self) -> float:
         """Return the time of a step with all links of all phases there at once, in seconds."""
         return self.once("bound", self._find_bound)
