@@ -16,7 +16,7 @@ from optmatch.commands.shared.options import (
     without_none,
 )
 from optmatch.commands.shared.outcome import STDIN, name_of, read, read_solution, say
-from optmatch.model import InputError, Solution, naming
+from optmatch.model import InputError, naming
 
 
 def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -175,22 +175,21 @@ def export(
     type=click.IntRange(min=0),
     help="Draw this slot alone; the first is 0, as in files.  [default: all]",
 )
+@click.option("--title", help="What stands above it.  [default: what it shows]")
+@click.option(
+    "--width",
+    "width_mm",
+    metavar="MM",
+    type=click.FloatRange(min=20),
+    help="Its width, as 85 for a column of a paper.  [default: what it needs]",
+)
 @FORCE
-def plot(file: str, output: str, slot: int | None, force: bool) -> None:
+def plot(file: str, output: str, force: bool, **options: Any) -> None:
     """Draw a schedule file, or what a problem file asks; .html is a page to click through."""
-    # `output` is the picture or page, and `slot` the one that is drawn, None for those of all.
-    from optmatch.plotting import save_figure, save_picture
+    # `output` is the picture or page, and `options` are its slot, title and width.
+    from optmatch.plotting import save_picture
 
     content = read(file)
     with naming(name_of(file)):
-        if isinstance(content, Solution):
-            if content.objective is None:
-                raise InputError(f"status {content.status.value}: there is no schedule to draw")
-            save_picture(content, output, slot=slot, force=force)
-        elif slot is not None or output.endswith(".html"):
-            raise InputError(
-                "a problem file: it has no slots and no page, only a .png, .svg or .pdf"
-            )
-        else:
-            save_figure(content.plot, output, force=force)
+        save_picture(content, output, force=force, **options)
     say(f"{output}: written")

@@ -1,8 +1,7 @@
-"""Plans of a collective round by round, and time against delay with the map of winners."""
+"""Plans of a collective round by round, and what its ranks have before and after."""
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +14,10 @@ from optmatch.plotting.drawing import (
     Figure,
     axes_of,
     choose_evenly,
+    choose_ticks,
     figure_of,
 )
-from optmatch.plotting.scenes import BarLook, draw_rows
+from optmatch.plotting.scenes import LOWER_HALF, UPPER_HALF, BarLook, draw_rows
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import pack_bars, page_data, scene
 from optmatch.problems import Collective, CollectivePlan
@@ -81,7 +81,9 @@ def rounds_data(plan: CollectivePlan) -> RoundsData:
     return RoundsData(does, np.flatnonzero(is_change) + 1)
 
 
-def plot_rounds(plan: CollectivePlan, *, ax: Axes | None = None) -> Figure:
+def plot_rounds(
+    plan: CollectivePlan, *, problem: Collective | None = None, ax: Axes | None = None
+) -> Figure:
     """Draw what ranks do in a collective operation: a row for each rank, a column for each round.
 
     A box stands where a rank receives in a round; its colour says whether the rank copies what it
@@ -91,83 +93,131 @@ def plot_rounds(plan: CollectivePlan, *, ax: Axes | None = None) -> Figure:
     ----------
     plan
         The plan, with sends from rank to rank by rounds.
+    problem
+        What it answers. Between islands, a box has an upper half for what comes over rails, and a
+        lower one for what comes from the island; ranks that are late are named so.
     ax
         Where to draw; None makes a new figure.
 
     Returns
     -------
     Figure
-        A dashed line stands before each round for which circuits change. With more than 24 ranks
-        evenly chosen ones are drawn.
+        A dashed line stands before each round for which circuits change. With more than 24 ranks,
+        evenly chosen ones are drawn, of islands all ranks, with the first that each round reaches.
     """
     plan = plan.spelled_out("all-gather")
     n_ranks = plan.circuits.shape[2]
-    ranks = choose_evenly(n_ranks, _MOST_NAMED_RANKS)
-    sent = _bytes_between_ranks(plan)
-    chart = _rounds_chart(plan, sent, ranks)
+    n_rounds = plan.n_rounds
+    island = getattr(problem, "island", 1)
+
+    # Whole islands stand for all, and a rank for each round in which one first receives.
+    islands = choose_evenly(n_ranks // island, max(1, _MOST_NAMED_RANKS // island))
+    ranks = (islands[:, None] * island + choose_evenly(island, _MOST_NAMED_RANKS)).ravel()
+    does = rounds_data(plan).does
+    first_round = np.where(does.any(axis=1), does.argmax(axis=1), -1)
+    _, reached_first = np.unique(first_round, return_index=True)
+    ranks = np.union1d(ranks, reached_first[choose_evenly(len(reached_first), _MOST_NAMED_RANKS)])
+    chart = _rounds_chart(plan, ranks, problem)
 
     # A column is wide enough for what is written in its boxes, as long as there are few.
-    n_rounds = plan.n_rounds
     most_letters = max(map(len, chart["texts"]))
-    width_inches = min(12.5, 3.2 + n_rounds * max(0.42, 0.12 * most_letters))
-    ax = axes_of(ax, width_inches, max(2.6, 1.8 + 0.2 * len(ranks)))
+    width_inches = min(12.5, 3.4 + n_rounds * max(0.42, 0.12 * most_letters))
+    row_inches = 0.2 if island == 1 else 0.36
+    ax = axes_of(ax, width_inches, max(2.6, 1.8 + row_inches * len(ranks)))
     draw_rows(chart, ax)
+    if island > 1:
+        for row in np.flatnonzero(np.diff(ranks // island)):
+            ax.axhline(row + 0.5, color=palette.INK, linewidth=0.8)
 
-    # As many rounds are named as there is room for, each below the middle of its column.
-    named_rounds = np.arange(0, n_rounds, max(1, math.ceil(n_rounds / 24)))
-    round_texts = []
-    for round_ in named_rounds.tolist():
-        size = write_amount(_most_bytes(sent, round_), "B")
-        round_texts.append(f"{round_}\n{size}")
-    rotation = 0 if n_rounds <= 12 else 90
+    # As many rounds are named as there is room for, each below the middle of its column. The bytes
+    # are said once where they are the same in all rounds.
+    sizes = _most_bytes(plan, _bytes_between_ranks(plan))
+    named_rounds = choose_ticks(n_rounds, 24)
+    label = f"round; at most {sizes[0]} to a peer"
+    round_texts = [str(round_) for round_ in named_rounds]
+    rotation = 0
+    if len(set(sizes)) > 1:
+        label = "round, and the most bytes to a peer"
+        round_texts = [f"{round_}\n{sizes[round_]}" for round_ in named_rounds]
+        rotation = 90 * (n_rounds > 12)
     ax.set_xticks(named_rounds + 0.5, round_texts, fontsize=8, rotation=rotation)
 
-    explanation = ";\nin a box: from which rank" if ax.texts else ""
-    ax.set_xlabel(f"round, and the most bytes to a peer{explanation}")
+    # What is written in boxes is explained.
+    if ax.texts:
+        label += ";\nin a box: from which rank, or x3 from three"
+    ax.set_xlabel(label)
     title = f"{n_rounds} rounds in {write_amount(plan.time_s, 's')}" if plan.time_s else ""
     if len(ranks) < n_ranks:
-        title += f"\n{len(ranks)} of {n_ranks:,} ranks, evenly chosen"
+        title += f"\n{len(ranks)} of {n_ranks:,} ranks are shown"
     ax.set_title(title, fontsize=10)
     return figure_of(ax)
 
 
+def _name_ranks(ranks: NDArray[np.int64], problem: Collective | None) -> list[str]:
+    """Name ranks by their numbers, with their islands, and say which ones are late."""
+    names = [str(rank) for rank in ranks.tolist()]
+    if problem is None:
+        return names
+    late = {rank for rank, late_s in problem.late_s.items() if late_s > 0}
+    names = [f"late: {name}" if name in late else name for name in names]
+    if problem.island > 1:
+        islands = (ranks // problem.island).tolist()
+        names = [f"island {island}, {name}" for island, name in zip(islands, names, strict=True)]
+    return names
+
+
 def _rounds_chart(
-    plan: CollectivePlan, sent: NDArray[np.float64], ranks: NDArray[np.int64]
+    plan: CollectivePlan, ranks: NDArray[np.int64], problem: Collective | None
 ) -> dict[str, Any]:
     """Lay out what some ranks receive in each round, as parts of a scene whose unit is a round.
 
-    A row of `sent` is a round, a source rank, a destination rank, and bytes. A box takes 88 % of
-    its round, and its text is the rank that data come from, or how many ranks these are.
+    A box takes 88 % of its round, and its text is the rank that data come from, or how many ranks
+    these are, as "x3". A rank of an island has two boxes in a round: what comes over rails, and
+    from the island.
     """
-    # ``does[row, round]`` is 1 where a rank copies and 2 where it adds, one more than the place in
-    # the legend; 0 where it receives nothing.
-    data = rounds_data(plan)
-    does = data.does[ranks]
-    n_rounds = does.shape[1]
-    row, round_ = np.nonzero(does)
-    begin = round_ + 0.06
+    # A box is a receiver, a round, and whether data come from its island.
+    island = getattr(problem, "island", 1)
+    shown_sends = plan.sends[np.isin(plan.sends[:, 2], ranks)].T.astype(np.int64)
+    round_, source, destination, _, kind = shown_sends
+    is_inside = (source // island == destination // island) & (island > 1)
+    shape = (plan.circuits.shape[2], plan.n_rounds, 2)
+    place = np.ravel_multi_index((destination, round_, is_inside.astype(np.int64)), shape)
+    places, box_of_send = np.unique(place, return_inverse=True)
+    receiver, round_of_box, link = np.unravel_index(places, shape)
 
-    # Pairs of a receiver and a round make one number each: with 4 rounds, rank 3 in round 2 is 14.
-    key_of_pair = (sent[:, 2] * n_rounds + sent[:, 0]).astype(np.int64)
-    keys, first_pair, n_sources = np.unique(key_of_pair, return_index=True, return_counts=True)
-    texts = []
-    places: NDArray[np.int64] = np.searchsorted(keys, ranks[row] * n_rounds + round_)
-    for place in places.tolist():
-        source = int(sent[first_pair[place], 1])
-        texts.append(f"{source}" if n_sources[place] == 1 else f"{n_sources[place]} ranks")
+    # A rank that adds some chunks and copies others counts as one that adds.
+    adds = np.zeros(len(places), dtype=np.int64)
+    np.maximum.at(adds, box_of_send, np.minimum(kind, 1))
+
+    # The ranks that a box has data from, each once: the only one, or their number.
+    box, source_of_box = np.unique([box_of_send, source], axis=1)
+    n_sources = np.bincount(box)
+    texts = [str(rank) for rank in source_of_box[np.cumsum(n_sources) - 1].tolist()]
+    for several in np.flatnonzero(n_sources > 1).tolist():
+        texts[several] = f"x{n_sources[several]}"
+
+    copying, adding = palette.CIRCUIT_COLOURS[:2]
+    looks = [BarLook("receives, copies", copying), BarLook("receives, adds", adding)]
+    if island > 1:
+        pale = palette.mix_with_white
+        looks = [
+            BarLook("over rails, copies", copying, UPPER_HALF),
+            BarLook("over rails, adds", adding, UPPER_HALF),
+            BarLook("in the island, copies", pale(copying), LOWER_HALF),
+            BarLook("in the island, adds", pale(adding), LOWER_HALF),
+        ]
+    row = np.searchsorted(ranks, receiver)
+    begin = round_of_box + 0.06
+    look = 2 * link + adds
+    span = float(plan.n_rounds)
     return {
-        "legend": [
-            BarLook("receives, copies", palette.circuit_colour(0)),
-            BarLook("receives, adds", palette.circuit_colour(1)),
-        ],
+        "legend": looks,
         "row_noun": "rank",
-        "rows": [str(rank) for rank in ranks.tolist()],
-        "bars": pack_bars(
-            row, does[row, round_] - 1, begin, begin + 0.88, len(ranks), float(n_rounds)
-        ),
+        "rows": _name_ranks(ranks, problem),
+        "bars": pack_bars(row, look, begin, begin + 0.88, len(ranks), span),
         "texts": texts,
-        "span_s": float(n_rounds),
-        "changes": data.changes.tolist(),
+        "span_s": span,
+        "changes": rounds_data(plan).changes.tolist(),
     }
 
 
@@ -185,24 +235,21 @@ _MAX_NAMED_ROUNDS = 6
 
 def _bytes_between_ranks(plan: CollectivePlan) -> NDArray[np.float64]:
     """Sum the bytes of each round, source and destination, in rows in ascending order."""
-    round_, source, destination = plan.sends.T[:3].astype(np.int64)
     n_ranks = plan.circuits.shape[2]
+    shape = (plan.n_rounds, n_ranks, n_ranks)
 
-    # Round, source and destination make one number, the key: with 8 ranks, round 2 from rank 3 to
-    # rank 5 is (2 * 8 + 3) * 8 + 5 = 157. Equal keys are sends of several chunks.
-    key_of_send = (round_ * n_ranks + source) * n_ranks + destination
-    keys, place_of_send = np.unique(key_of_send, return_inverse=True)
-    sent = np.empty((len(keys), 4))
-    sent[:, 0] = keys // n_ranks**2
-    sent[:, 1] = keys // n_ranks % n_ranks
-    sent[:, 2] = keys % n_ranks
-    sent[:, 3] = np.bincount(place_of_send, plan.sent_bytes, minlength=len(keys))
-    return sent
+    # Sends of several chunks have one place.
+    place = np.ravel_multi_index(tuple(plan.sends.T[:3]), shape)
+    places, number = np.unique(place, return_inverse=True)
+    sent_bytes = np.bincount(number, plan.sent_bytes, minlength=len(places))
+    return np.column_stack([*np.unravel_index(places, shape), sent_bytes])
 
 
-def _most_bytes(sent: NDArray[np.float64], round_: int) -> float:
-    """Return the most bytes that a rank sends to another one in a round."""
-    return float(sent[sent[:, 0] == round_, 3].max(initial=0.0))
+def _most_bytes(plan: CollectivePlan, sent: NDArray[np.float64]) -> list[str]:
+    """Write for each round the most bytes that a rank sends to another one."""
+    most_bytes = np.zeros(plan.n_rounds)
+    np.maximum.at(most_bytes, sent[:, 0].astype(np.int64), sent[:, 3])
+    return [write_amount(size_bytes, "B") for size_bytes in most_bytes.tolist()]
 
 
 def page(solution: Solution) -> dict[str, Any]:
@@ -219,12 +266,10 @@ def page(solution: Solution) -> dict[str, Any]:
 
     # For each epoch its first rounds, each with the most bytes of a pair of ranks.
     names = []
-    sent = _bytes_between_ranks(plan)
+    sizes = _most_bytes(plan, _bytes_between_ranks(plan))
     for epoch in range(solution.schedule.n_slots):
         rounds = np.flatnonzero(plan.epoch_of_round == epoch)
-        texts = []
-        for round_ in rounds[:_MAX_NAMED_ROUNDS]:
-            texts.append(f"{round_}: {write_amount(_most_bytes(sent, round_), 'B')}")
+        texts = [f"{round_}: {sizes[round_]}" for round_ in rounds[:_MAX_NAMED_ROUNDS]]
         if len(rounds) > _MAX_NAMED_ROUNDS:
             texts.append("...")
         names.append(f"rounds, and bytes to a peer: {', '.join(texts)}")
@@ -284,9 +329,11 @@ def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
     # A row of `sent` is a round, a source rank, a destination rank, and bytes.
     sent = _bytes_between_ranks(plan)
     n_ranks = plan.circuits.shape[2]
-    chart = _rounds_chart(plan, sent, np.arange(n_ranks))
+    problem: Any = solution.problem
+    chart = _rounds_chart(plan, np.arange(n_ranks), problem)
 
     # A step for each round lists the bytes from rank to rank.
+    sizes = _most_bytes(plan, sent)
     max_lines = _MAX_SENDS // plan.n_rounds
     steps: list[dict[str, Any]] = []
     for round_ in range(plan.n_rounds):
@@ -296,10 +343,9 @@ def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
             text = f"{int(source)} to {int(destination)}"
             size = write_amount(float(size_bytes), "B")
             lines.append([[text, size], {"row": int(destination)}])
-        most = write_amount(_most_bytes(sent, round_), "B")
         change = ", after new circuits" if round_ in chart["changes"] else ""
         step = {
-            "say": f"{len(sent_here)} pairs, at most {most} to a peer{change}",
+            "say": f"{len(sent_here)} pairs, at most {sizes[round_]} to a peer{change}",
             "at": float(round_),
             "title": f"Round {round_}",
             "rows": lines,
@@ -356,7 +402,7 @@ def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
     chart = {
         "legend": [*looks, BarLook("the sum of all", palette.INK)],
         "row_noun": "rank",
-        "rows": [str(rank) for rank in shown_ranks.tolist()],
+        "rows": _name_ranks(shown_ranks, problem),
         "bars": pack_bars(row, kind, place + 0.05, place + 0.95, n_shown, span),
         "span_s": span,
     }
@@ -389,14 +435,15 @@ def draw(solution: Solution, *, ax: Axes | None = None) -> Figure:
 
     Only plans whose planes share rounds have ``shares_bytes[round, plane]``.
     """
-    _, plan = answered(solution, Collective, CollectivePlan)
+    problem, plan = answered(solution, Collective, CollectivePlan)
     if not plan.shares_bytes.size:
-        return plot_rounds(plan, ax=ax)
+        return plot_rounds(plan, problem=problem, ax=ax)
 
     n_planes = plan.shares_bytes.shape[1]
-    ax = axes_of(ax, 8.0, 1.2 + 0.5 * n_planes)
+    ax = axes_of(ax, 12.0, 1.8 + 0.4 * n_planes)
     draw_rows(_shares_chart(plan), ax)
-    ax.set_xlabel(f"{ax.get_xlabel()}; a number is the round that a plane carries a share of")
+    if ax.texts:
+        ax.set_xlabel(f"{ax.get_xlabel()}; a number is the round that a plane carries a share of")
     span = write_amount(plan.time_s, "s")
     ax.set_title(f"{plan.n_rounds} rounds in {span} on {n_planes} planes", fontsize=10)
     return figure_of(ax)

@@ -105,19 +105,17 @@ def draw_dots_by_label(
     ax.set_title(panel.title, fontsize=10)
     ax.grid(axis="x", color=palette.CELL_FILL)
     ax.set_axisbelow(True)
-    _add_legend(ax, 8, has_room=is_new)
+    _add_legend(ax, has_room=is_new)
     return figure_of(ax)
 
 
 _MARKERS = "os^Dv"
 
 
-def _add_legend(ax: Axes, font_size: float, *, has_room: bool) -> None:
+def _add_legend(ax: Axes, *, has_room: bool) -> None:
     """Add a legend, beside the axes if there is room, as in a figure of our own, else in them."""
-    if has_room:
-        ax.legend(fontsize=font_size, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    else:
-        ax.legend(fontsize=font_size, frameon=False)
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+    ax.legend(fontsize=8, frameon=False, **(place if has_room else {}))
 
 
 @brief_tuple
@@ -767,7 +765,7 @@ def plot_variation(
     ax.set(xlabel=words, ylabel=ylabel)
     ax.grid(color=palette.CELL_FILL)
     ax.set_axisbelow(True)
-    _add_legend(ax, 8, has_room=is_new)
+    _add_legend(ax, has_room=is_new)
     return figure_of(ax)
 
 

@@ -415,9 +415,9 @@ def _draw_matrices(
 
     # As many ports are named as there is room for; long names across are turned.
     most_names = 24 if is_single else 12
-    ticks = np.arange(0, n_ports, max(1, math.ceil(n_ports / most_names)))
     if n_ports > MOST_BLOCKS:
-        ticks = choose_ticks(n_ports, most_names // 3)
+        most_names //= 3
+    ticks = choose_ticks(n_ports, most_names)
     names = [labels[port] for port in ticks]
     longest_name = max(len(name) for name in names)
     rotation = 90 if len(ticks) > 12 or longest_name > 3 else 0

@@ -101,7 +101,7 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     >>> from optmatch.model import Schedule
     >>> schedule = Schedule(matchings=[[1, 0]], durations_s=[1.0])
     >>> plot_slot((IdealSwitch(2), schedule)).get_title()
-    'slot 0 (slots 0 to 0): 2 circuits'
+    '2 circuits'
     """
     fabric, _ = parts(shown)
     data = mesh_data(fabric)
@@ -129,7 +129,8 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     n_lost = sum(not circuit.arrives for circuit in light.circuits)
     if n_lost:
         counts.append(f"light lost: {n_lost}")
-    ax.set_title(f"slot {slot} (slots 0 to {light.n_slots - 1}): {', '.join(counts)}")
+    number = f"slot {slot} (slots 0 to {light.n_slots - 1}): " if light.n_slots > 1 else ""
+    ax.set_title(f"{number}{', '.join(counts)}")
     return ax
 
 
@@ -333,7 +334,8 @@ def axes_for(data: MeshData, ax: Axes | None) -> Axes:
 def draw_schedule(shown: Drawable, slot: int | None = None, ax: Axes | None = None) -> Figure:
     """Draw one slot, or all: the picture of a kind that has no other.
 
-    All slots are drawn on one sheet, and with `ax` as a table of the pairs that meet in them.
+    All slots are drawn on one sheet, and with `ax`, or of more than 16 ports without cells, as a
+    table of the pairs that meet in them.
     Where ports or cells are too many to be told apart, blocks of ports and chosen circuits are
     drawn instead. A slot that is asked for by its number is drawn whole.
     """
@@ -341,12 +343,8 @@ def draw_schedule(shown: Drawable, slot: int | None = None, ax: Axes | None = No
     if slot is not None or (schedule.n_slots == 1 and not is_large(fabric)):
         return figure_of(plot_slot(shown, slot or 0, ax=ax))
     if schedule.n_slots == 1:
-        ring = _draw_ring(fabric, schedule.matchings[0], ax)
-        if schedule.cell_states is not None:
-            n_lit = int((schedule.cell_states[0] != FREE).sum())
-            ring.set_title(f"{ring.get_title()}\n{n_lit:,} of {fabric.n_cells:,} cells are lit")
-        return figure_of(ring)
-    if ax is None and not is_large(fabric):
+        return figure_of(_draw_ring(fabric, schedule.matchings[0], ax))
+    if ax is None and not is_large(fabric) and (fabric.graph or fabric.n_ports <= _MOST_EXAMPLES):
         return plot_contact_sheet(shown)
     return figure_of(plot_matchings(shown, ax=ax))
 

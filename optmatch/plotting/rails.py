@@ -30,15 +30,16 @@ _COLOURS = ("#d5dbe3", *palette.CIRCUIT_COLOURS[:5], palette.INK)
 
 # The kind of bars, after those of `KINDS`, in which a rank forwards data of others.
 _FORWARDS = len(KINDS)
-_LOOKS = (
+LOOKS = (
     BarLook("computation", _COLOURS[0], UPPER_HALF),
     *(
         BarLook(dimension, colour, LOWER_HALF)
         for dimension, colour in zip(DIMENSIONS, _COLOURS[1:], strict=False)
     ),
     BarLook("reconfiguration", _COLOURS[-1], WHOLE_ROW),
-    BarLook("forwards for others", "#c2410c", LOWER_HALF),
+    BarLook("forwards for others", palette.CIRCUIT_COLOURS[5], LOWER_HALF),
 )
+"""How bars are drawn, by kind: those of `KINDS`, and forwarding."""
 
 
 class Run(Protocol):
@@ -170,7 +171,7 @@ def plot_rails(
     data = rail_gantt_data(job, run, ranks)
     span_s = max(data.step_s, 1e-12)
     chart = {
-        "legend": _LOOKS,
+        "legend": LOOKS,
         "row_noun": "rank",
         "rows": [str(rank) for rank in data.ranks],
         "bars": pack_bars(data.row, data.kind, data.start_s, data.end_s, len(data.ranks), span_s),
@@ -280,7 +281,7 @@ def _chart_of_groups(
     # A scene has the bars of a row one after the other in one list, and divides by its span, which
     # therefore is not 0 even of a step that takes no time.
     return {
-        "legend": _LOOKS,
+        "legend": LOOKS,
         "row_noun": "rank",
         "rows": names,
         "bars": [bars_of_ranks.ravel().tolist() for bars_of_ranks, _ in groups],

@@ -14,6 +14,7 @@ from optmatch.plotting import palette
 from optmatch.plotting.drawing import (
     Axes,
     Figure,
+    count,
     figure_of,
     readable_font,
     row_of_axes,
@@ -208,20 +209,9 @@ def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
     shown_racks = sorted(set(shown_racks))
 
     servers, chips = _place_chips(rack, np.array(shown_racks))
-    moved = data._replace(servers=servers, chips=chips)
-
-    # The title counts what is hidden, role by role.
-    is_hidden = np.isnan(moved.chips[:, 0])
-    counts = []
-    for role, (name, _) in enumerate(_ROLES):
-        n_chips = int((data.role[is_hidden] == role).sum())
-        if n_chips:
-            counts.append(f"{n_chips:,} {name}")
-    n_left_out = rack.racks - len(shown_racks)
-    names = "rack" if len(shown_racks) == 1 else "racks"
     numbers = ", ".join(map(str, shown_racks))
-    text = f"\n{names} {numbers}; left out are {n_left_out} racks, chips: {', '.join(counts)}"
-    return moved, text
+    text = f"\nracks: {numbers}; left out are {rack.racks - len(shown_racks)} racks"
+    return data._replace(servers=servers, chips=chips), text
 
 
 def _mark_failed(ax: Axes, problem: Reroute) -> None:
@@ -338,7 +328,7 @@ def _rack_chart(problem: Reroute, answer: Transition, data: RackData) -> dict[st
         if role in (_LOST, _FAILED):
             failed_roles[node_of_chip_0 + chip] = role
     hit_links = {str(old_link[k]): _GONE_CIRCUIT for k in np.flatnonzero(problem.hit).tolist()}
-    failure = _describe_failure(len(hit_links))
+    failure = f"the failure: {count(len(hit_links), 'circuit')} without light"
     steps: list[dict[str, Any]] = [
         {"say": "before the failure"},
         {"say": failure, "nodes": failed_roles, "links": hit_links},
@@ -393,13 +383,6 @@ def page(solution: Solution) -> dict[str, Any]:
     return scene(solution, **chart, list={"title": "Steps", "heads": ["step"], "rows": rows})
 
 
-def _describe_failure(n_hit: int) -> str:
-    """Say how many circuits a failure hits."""
-    if n_hit == 1:
-        return "the failure: 1 circuit loses its light"
-    return f"the failure: {n_hit} circuits lose their light"
-
-
 def _square_node(
     place: NDArray[np.float64], side: float, text: str, kind: int, title: str
 ) -> list[Any]:
@@ -445,7 +428,7 @@ def _list_slots(problem: Reroute, answer: Transition) -> tuple[list[str], Schedu
     for cell, state in problem.stuck.items():
         cell_states[cell] = state
     cell_states[list(problem.dead_cells)] = FREE
-    add_slot(_describe_failure(int(problem.hit.sum())))
+    add_slot(f"the failure: {count(int(problem.hit.sum()), 'circuit')} without light")
 
     # A step sets a cell, takes a circuit down, or puts one up between new ports.
     new_ports = dict(zip(answer.changed.tolist(), answer.circuits, strict=True))

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any, NamedTuple
@@ -15,7 +14,14 @@ from numpy.typing import NDArray
 
 from optmatch.model import scale_of
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import Axes, axes_of, figure_of, readable_font, size_in_inches
+from optmatch.plotting.drawing import (
+    Axes,
+    axes_of,
+    choose_ticks,
+    figure_of,
+    readable_font,
+    size_in_inches,
+)
 
 UPPER_HALF, LOWER_HALF, WHOLE_ROW = range(3)
 """Where bars lie in their row."""
@@ -92,7 +98,6 @@ def draw_rows(chart: Mapping[str, Any], ax: Axes | None, row_inches: float = 0.3
     """
     n_rows = len(chart["rows"])
     looks = chart["legend"]
-    is_own_figure = ax is None
     ax = axes_of(ax, 10.0, min(30.0, max(2.5, row_inches * n_rows + 1.2)))
     label_time(ax, chart["span_s"], n_rows, chart.get("unit", "s"))
 
@@ -126,12 +131,13 @@ def draw_rows(chart: Mapping[str, Any], ax: Axes | None, row_inches: float = 0.3
             )
 
     # A text is written where its bar has room: a letter of 8 points is about 0.075 inches wide.
-    # Legends of a figure of somebody may leave these axes half of their width.
+    # Where axes make room for each other, legend and names of rows leave less than before.
     width_inches, height_inches = size_in_inches(ax)
-    if not is_own_figure:
-        width_inches /= 2
+    most_letters = max(map(len, chart["rows"]), default=0)
+    most_letters += max((len(look.name) for look in looks if not look.is_unlisted), default=0)
+    width_inches = min(width_inches, 1.29 * width_inches - 0.075 * most_letters - 0.8)
     texts = chart.get("texts", ())
-    if height_inches < n_rows * _LINE_INCHES:
+    if height_inches < n_rows * _LINE_INCHES * (1 + has_halves):
         texts = ()
     room_inches = (end_s - start_s) * (width_inches / chart["span_s"]) - 0.03
     for bar, text in enumerate(texts):
@@ -140,7 +146,7 @@ def draw_rows(chart: Mapping[str, Any], ax: Axes | None, row_inches: float = 0.3
             colour = looks[kind[bar]].colour
             ax.text(
                 (start_s[bar] + end_s[bar]) / 2,
-                float(row[bar]),
+                row[bar] + sum(_EXTENT_OF_LANE[looks[kind[bar]].lane]) / 2,
                 text,
                 ha="center",
                 va="center",
@@ -160,7 +166,7 @@ def draw_rows(chart: Mapping[str, Any], ax: Axes | None, row_inches: float = 0.3
 
     # As many rows are named as there is room for.
     most_names = max(1, int(0.8 * figure_of(ax).get_figheight() / 0.14))
-    places = np.arange(0, n_rows, max(1, math.ceil(n_rows / most_names)))
+    places = choose_ticks(n_rows, most_names)
     ax.set_yticks(places, [chart["rows"][place] for place in places], fontsize=8)
     ax.set_ylabel(chart["row_noun"])
     handles, names = ax.get_legend_handles_labels()
@@ -229,16 +235,16 @@ def draw_map(chart: Mapping[str, Any], ax: Axes | None, step: int = -1) -> Axes:
     # wide.
     font = readable_font(ax)
     named = np.flatnonzero(has_text).tolist() if has_text.sum() <= _MOST_TEXTS else []
-    most_letters: dict[float, int] = {}
+    letters = np.array([max(map(len, text.split("\n"))) for text in texts])
     for node in named:
-        letters = max(map(len, texts[node].split("\n")))
-        most_letters[widths[node]] = max(most_letters.get(widths[node], 0), letters)
-    for node in named:
-        if unit_points * widths[node] > 0.62 * font * most_letters[widths[node]] + 1.0:
+        most_letters = letters[has_text & (widths == widths[node])].max()
+        if unit_points * widths[node] > 0.62 * font * most_letters + 1.0:
             ink = palette.ink_on(str(colours[node]))
             style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": font}
             middle_x, middle_y = middles[node].tolist()
-            ax.text(middle_x, middle_y, texts[node], color=ink, zorder=4, **style)
+            # Lines would hide the letters: they stand on a plate.
+            plate = {"boxstyle": "square,pad=0.1", "fc": colours[node], "ec": "none"}
+            ax.text(middle_x, middle_y, texts[node], color=ink, zorder=4, bbox=plate, **style)
 
     # The legend explains what is drawn; kinds of one name have one entry.
     handles: dict[str, Any] = {}
@@ -248,8 +254,10 @@ def draw_map(chart: Mapping[str, Any], ax: Axes | None, step: int = -1) -> Axes:
     for kind in kinds_of_lines:
         name, colour = looks[kind][:2]
         handles[name] = Line2D([], [], color=colour, label=name)
-    style = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 4, "fontsize": font}
-    ax.legend(handles=list(handles.values()), frameon=False, **style)
+    inches_of_entry = 0.7 + 0.075 * max(map(len, handles), default=0)
+    n_columns = int(np.clip(figure_of(ax).get_figwidth() / inches_of_entry, 1, 4))
+    style = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "fontsize": font}
+    ax.legend(handles=list(handles.values()), frameon=False, ncols=n_columns, **style)
     return ax
 
 

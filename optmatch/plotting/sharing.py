@@ -328,17 +328,13 @@ def _find_cut(
     are places of nodes on the page; in the result they are strings, as keys of JSON are.
     """
     tight = getattr(solution.certificate, "tight", None)
-    if tight is None:
+    # Without rows for all jobs nothing is known of any.
+    if tight is None or len(tight) != problem.jobs.n_jobs:
         return {}
-    n_jobs = problem.jobs.n_jobs
-    cut = {}
 
-    # A job is open if resources of some plane are counted for it, not its own demand. Without rows
-    # for all jobs nothing is known of any.
-    is_open = np.zeros(n_jobs, dtype=bool)
-    if len(tight) == n_jobs:
-        is_open = (np.asarray(tight) == 0).any(axis=1)
-        cut = {str(node_of_job[job]): 1 for job in np.flatnonzero(~is_open).tolist()}
+    # A job is open if resources of some plane are counted for it, not its own demand.
+    is_open = (np.asarray(tight) == 0).any(axis=1)
+    cut = {str(node_of_job[job]): 1 for job in np.flatnonzero(~is_open).tolist()}
     open_groups = np.unique(problem.classes.group_of[is_open])
     for box, node in zip(boxes, node_of_box, strict=True):
         if problem.classes.eligible[box.group][open_groups].any():

@@ -173,12 +173,9 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
             chart["nodes"][node][4] += f"\n#{slot}"
     ax = draw_map(chart, ax)
 
-    racks = f"{len(data.racks)} racks"
-    if len(data.racks) <= _MAX_NAMED_RACKS:
-        numbers = ", ".join(map(str, data.racks))
-        racks = f"racks {numbers}" if has_many_racks else f"rack {numbers}"
+    noun = "racks" if has_many_racks else "rack"
     title = (
-        f"{racks}: servers by number, #k is slot k of the slice; "
+        f"{noun} {', '.join(map(str, data.racks))}: servers by number, #k is slot k of the slice; "
         f"worst load {solution.objective:g} circuits"
     )
     if has_many_racks:
@@ -244,7 +241,7 @@ def _racks_chart(values: NDArray[np.int64], most: int, noun: str) -> dict[str, A
     legend = [(f"no {noun}", _SHADES[0])]
     for number in range(1, 5):
         low = (number - 1) * most // 4 + 1
-        legend.append((f"{low} to {number * most // 4} of {most}", _SHADES[number]))
+        legend.append((f"{low} to {number * most // 4} of {most} {noun}", _SHADES[number]))
     legend.append(("circuits between racks", palette.INK))
 
     # The racks lie in a grid that is wider than high.
@@ -267,9 +264,6 @@ def _racks_chart(values: NDArray[np.int64], most: int, noun: str) -> dict[str, A
 
 _SLICE_COLOUR = "#266ec3"
 _SHADES = ("#f4f6f9", "#cddcf0", "#9bbce3", "#5f92d1", _SLICE_COLOUR)
-
-# Racks that the title of a picture lists.
-_MAX_NAMED_RACKS = 8
 
 # Servers of a page, beyond which it has the racks of the slice alone; and circuits of the slice
 # that it shows at once.

@@ -38,6 +38,8 @@ _PORT_DISTANCE = 0.72
 """From the corner of a mesh to the ports that belong to it, in lengths of a cell."""
 _PORT_SPREAD = 0.25
 """From the middle to each of two ports at one corner."""
+_ROUNDS_OF_PUSHES = 50
+"""Ports that are too near push each other away so often at most."""
 HANDLE = 0.38
 """Bezier handles as a share of the chord; 0.36 to 0.44 draws arcs of 60 to 120 degrees."""
 _SWITCH_WIDTH = 0.62
@@ -212,17 +214,28 @@ def _ports_around_mesh(fabric: Fabric, graph: CellGraph) -> tuple[PortMark, ...]
 
     # Two ports may lie in the same gap of a corner, which then stand beside each other.
     n_ports_in_gap = Counter(_key(*position, *outward) for position, outward, _ in corners)
-    placed_marks = []
-    for (port, role, terminal, name), (position, outward, side) in zip(
-        marks, corners, strict=True
-    ):
-        is_shared = n_ports_in_gap[_key(*position, *outward)] > 1
+    places = np.empty((len(marks), 2))
+    for number, ((x, y), (out_x, out_y), side) in enumerate(corners):
+        is_shared = n_ports_in_gap[_key(x, y, out_x, out_y)] > 1
         spread = side * _PORT_SPREAD if is_shared else 0.0
-        out_x, out_y = outward
-        x = position[0] + _PORT_DISTANCE * out_x - spread * out_y
-        y = position[1] + _PORT_DISTANCE * out_y + spread * out_x
-        placed_marks.append(PortMark(port, role, terminal, name, (x, y), outward))
-    return tuple(placed_marks)
+        places[number] = (
+            x + _PORT_DISTANCE * out_x - spread * out_y,
+            y + _PORT_DISTANCE * out_y + spread * out_x,
+        )
+
+    # Corners of a netlist without placements may be nearly one: their ports push each other away
+    # until they are as far apart as those that share a gap.
+    for _ in range(_ROUNDS_OF_PUSHES):
+        apart = places[:, None] - places
+        distance = np.linalg.norm(apart, axis=2) + 1e9 * np.eye(len(places))
+        lack = np.maximum(0.0, 2 * _PORT_SPREAD - distance)
+        if lack.max(initial=0.0) < 1e-6:
+            break
+        places += (apart * (lack / np.maximum(distance, 1e-9))[..., None]).sum(axis=1) / 2
+    return tuple(
+        PortMark(*mark, (x, y), outward)
+        for mark, (x, y), (_, outward, _) in zip(marks, places.tolist(), corners, strict=True)
+    )
 
 
 def _find_corner(

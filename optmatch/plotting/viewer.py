@@ -11,6 +11,7 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +23,7 @@ from optmatch.fabrics import Fabric
 from optmatch.model import (
     InputError,
     Limit,
+    Problem,
     Solution,
     SolverUnavailable,
     describe_claims,
@@ -30,8 +32,9 @@ from optmatch.model import (
     view_of_solution,
     write_amount,
 )
+from optmatch.model.display import titled
 from optmatch.model.files import PICTURES, check_target, file_path, replace_file
-from optmatch.plotting.drawing import Figure
+from optmatch.plotting.drawing import Axes, Figure, blank_figure
 from optmatch.plotting.figures import draw_schedule, plot_fabric
 from optmatch.plotting.palette import CIRCUIT_COLOURS
 from optmatch.plotting.slots import (
@@ -330,19 +333,30 @@ _DPI = 160
 
 
 def save_picture(
-    shown: Drawable, path: str | os.PathLike[str], *, slot: int | None = None, force: bool = False
+    shown: Drawable | Problem[Any],
+    path: str | os.PathLike[str],
+    *,
+    slot: int | None = None,
+    title: str | None = None,
+    width_mm: float | None = None,
+    force: bool = False,
 ) -> Path:
-    """Write a picture of a schedule to a file.
+    """Write a picture of a schedule, or of what a problem asks, to a file.
 
     Parameters
     ----------
     shown
-        A solution, or a fabric and a schedule.
+        A solution, a fabric and a schedule, or a problem.
     path
         Ends in .png, .svg or .pdf for a drawing, in .html for the viewer.
     slot
         Draw this slot alone; None draws all on one sheet; of a demand, and of a plan of rails, as
         bars over time. The viewer always has all slots.
+    title
+        The title; None for what suits the kind of what is shown.
+    width_mm
+        The width of a drawing, such as 85 mm for a column of a paper, with letters of 8 points;
+        None for what it needs.
     force
         Whether an existing file may be replaced.
 
@@ -365,13 +379,49 @@ def save_picture(
     viewer_page : What is in an HTML file.
     """
     target = check_target(path, force=force, endings=SUFFIXES)
-    if target.suffix.lower() != ".html":
-        save_figure(lambda: solution_figure(shown, slot), path, force=force)
+    is_page = target.suffix.lower() == ".html"
+    if isinstance(shown, Problem):
+        if is_page or slot is not None:
+            raise InputError(
+                "a problem file: it has no slots and no page, only a .png, .svg or .pdf"
+            )
+        draw: Callable[..., Figure] = partial(shown.plot, title=title)
+    elif is_page:
+        if slot is not None or width_mm is not None:
+            raise InputError("the viewer has all slots; slot and width are for drawings")
+        replace_file(target, viewer_page(shown, title=title).encode())
         return file_path(path)
-    if slot is not None:
-        raise InputError("the viewer has all slots; slot is for drawings", where="slot")
-    replace_file(target, viewer_page(shown).encode())
+    else:
+        draw = partial(solution_figure, shown, slot, title=title)
+    save_figure(lambda: draw_in_width(draw, width_mm), path, force=force)
     return file_path(path)
+
+
+def draw_in_width(draw: Callable[..., Figure], width_mm: float | None) -> Figure:
+    """Draw a picture, in a width if there is one, with letters of 8 points.
+
+    The picture keeps its shape, or becomes higher: as high as without a width, but no higher than
+    wide. Lines of text that are too long are broken.
+    """
+    figure = draw()
+    if width_mm is None:
+        return figure
+    own_width, own_height = figure.get_size_inches()
+    width = number("width_mm", width_mm, at_least=20.0) / 25.4
+    height = max(width * own_height / own_width, min(own_height, width))
+    ax = blank_figure(width, height).add_subplot()
+    figure = draw(ax=ax)
+    for text in (ax.title, ax.xaxis.label):
+        text.set(wrap=True, fontsize=8)
+
+    # A legend beside the axes would take half of a column: it goes below them, as those of maps.
+    legend = ax.get_legend()
+    if legend is not None and ax.axison:
+        legend.remove()
+        handles, names = ax.get_legend_handles_labels()
+        style: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": 8}
+        figure.legend(handles, names, ncols=max(1, int(width / 1.6)), **style)
+    return figure
 
 
 def save_figure(
@@ -415,7 +465,9 @@ def figure_svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def solution_figure(shown: Drawable, slot: int | None = None) -> Figure:
+def solution_figure(
+    shown: Drawable, slot: int | None = None, *, ax: Axes | None = None, title: str | None = None
+) -> Figure:
     """Draw what suits the kind of answer, as `save_picture` does.
 
     Parameters
@@ -424,6 +476,10 @@ def solution_figure(shown: Drawable, slot: int | None = None) -> Figure:
         A solution, or a fabric and a schedule.
     slot
         Draw this slot alone; None draws all.
+    ax
+        Where to draw; None makes a new figure.
+    title
+        As of `save_picture`.
 
     Raises
     ------
@@ -438,8 +494,8 @@ def solution_figure(shown: Drawable, slot: int | None = None) -> Figure:
     'Figure'
     """
     if isinstance(shown, Solution):
-        return cast("Figure", shown.plot(slot=slot))
-    return draw_schedule(shown, slot)
+        return cast("Figure", shown.plot(slot=slot, ax=ax, title=title))
+    return cast("Figure", titled(draw_schedule(shown, slot, ax), title, ax))
 
 
 def _encoded(figure: Figure, kind: str) -> bytes:

@@ -111,10 +111,13 @@
     for (let r = Math.ceil(r0 / every) * every; r < Math.min(r1, data.rows.length); r += every) {
       text += `<text class="name" text-anchor="end" x="${LEFT - 8}" y="${y(r + 0.5).toFixed(1)}">${esc(data.rows[r])}</text>`;
     }
-    const ticks = Math.max(2, Math.floor((W - LEFT) / 110));
-    for (let k = 0; k <= ticks; k++) {
-      const t = t0 + ((t1 - t0) * k) / ticks;
-      text += `<text class="name" text-anchor="${k ? (k < ticks ? "middle" : "end") : "start"}" x="${x(t).toFixed(1)}" y="${H - 8}">${amount(t)}</text>`;
+    // Ticks at 1, 2 or 5 of the unit of what is seen, 80 pixels apart or more.
+    const [, scale] = data.unit ? [0, 1] : UNITS.find(([from]) => t1 - t0 >= from) || UNITS[5];
+    const least = ((t1 - t0) * 80) / (W - LEFT) / scale, power = 10 ** Math.floor(Math.log10(least));
+    const tick = scale * power * [1, 2, 5, 10].find((digit) => digit * power >= least);
+    for (let k = Math.ceil(t0 / tick); k * tick <= t1; k++) {
+      const place = x(k * tick), anchor = place < W - RIGHT - 30 ? "middle" : "end";
+      text += `<text class="name tick" text-anchor="${anchor}" x="${place.toFixed(1)}" y="${H - 8}">${amount(k * tick)}</text>`;
     }
     const line = (t, name, title) => t >= t0 && t <= t1 ?
       `<path class="${name}" d="M${x(t).toFixed(1)} ${TOP}V${H - BOTTOM}"/>${title ? `<text class="name" text-anchor="end" x="${(x(t) - 4).toFixed(1)}" y="${TOP + 8}">${title}</text>` : ""}` : "";

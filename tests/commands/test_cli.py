@@ -138,7 +138,7 @@ def test_plot_refuses_what_cannot_be_drawn(tmp_path: Path) -> None:
         "--slot",
         "2",
     )
-    refused("status infeasible: there is no schedule", "plot", DEAD, "-o", tmp_path / "x.svg")
+    refused("the status is infeasible, without a schedule", "plot", DEAD, "-o", tmp_path / "x.svg")
     assert snapshot(tmp_path) == {}
 
 

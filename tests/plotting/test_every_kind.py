@@ -137,6 +137,17 @@ def test_the_page_in_a_browser(name: str, browser: Any, tmp_path: Path) -> None:
     page.close()
 
 
+def test_ticks_of_a_page_are_steps_of_one_two_and_five(browser: Any, tmp_path: Path) -> None:
+    """They were eighths of the span: 127.3 and 254.6 us."""
+    page, noise = open_html(browser, tmp_path, viewer_page(answer_named("rail-job")))
+    texts = page.locator(".tick").all_text_contents()
+    step = int(texts[1].split()[0])
+    assert step in (20, 50, 100)
+    assert texts == ["0", *(f"{k} ms" for k in range(step, 431, step))]
+    assert noise == []
+    page.close()
+
+
 def crossing(texts: list[Any]) -> list[tuple[str, str]]:
     """Return pairs of texts of a figure whose boxes overlap by more than a point."""
     boxes = [(text.get_text(), text.get_window_extent()) for text in texts]
@@ -253,6 +264,18 @@ def test_a_problem_is_drawn_from_its_file_and_in_jupyter(tmp_path: Path) -> None
     assert picture.read_bytes().startswith(b"\x89PNG")
     for more in (["--slot", "0", "-o", "a.png"], ["-o", str(tmp_path / "a.html")]):
         refused("a problem file", "plot", tmp_path / "p.json", *more)
+
+
+def test_a_picture_for_a_paper_has_a_title_and_a_width(tmp_path: Path) -> None:
+    """Newcomers asked for both at the command line: 85 mm are 241 points."""
+    om.save(answer_named("collective"), tmp_path / "a.schedule.json")
+    picture = tmp_path / "a.svg"
+    words = ("plot", tmp_path / "a.schedule.json", "--title", "Bruck, 8 ranks", "--width", "85")
+    call(*words, "-o", picture)
+    text = picture.read_text()
+    assert "Bruck, 8 ranks" in text
+    assert abs(float(re.findall(r'<svg[^>]* width="([0-9.]+)pt"', text)[0]) - 240.9) < 0.2
+    refused("slot and width are for drawings", *words, "-o", str(tmp_path / "a.html"))
 
 
 def test_sharing_tells_both_figures() -> None:

@@ -1,10 +1,12 @@
 """Pictures: data functions, drawings, and refused files."""
 
+import json
 import re
 import sys
 import tempfile
 import webbrowser
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +16,9 @@ import pytest
 from matplotlib.figure import Figure
 
 import optmatch as om
-from optmatch.fabrics import Fabric
+from optmatch.fabrics import Fabric, netlist_from_tree
 from optmatch.fabrics.light import trace_circuits
+from optmatch.io.exports import exported
 from optmatch.plotting import (
     SlotData,
     all_slots_data,
@@ -33,12 +36,14 @@ from optmatch.plotting import (
 )
 from optmatch.plotting.drawing import blank_figure
 from optmatch.plotting.palette import CIRCUIT_COLOURS
-from optmatch.plotting.scenes import label_time
-from optmatch.plotting.viewer import page_data
+from optmatch.plotting.rails import LOOKS as LOOKS_OF_RAILS
+from optmatch.plotting.scenes import LOWER_HALF, label_time
+from optmatch.plotting.viewer import draw_in_width, page_data
 from tests.helpers.answers import answer_named, problem_named
 from tests.helpers.command import python
 from tests.helpers.pictures import SIZED, sized_answer
 from tests.helpers.traced import schedule_of, traced_schedule
+from tests.plotting.test_every_kind import check_texts
 
 MESHES = [
     om.HexMesh(4, 4, ports=8),
@@ -182,15 +187,15 @@ def test_the_first_sixteen_colours_differ_for_every_reader() -> None:
     deutan = np.array(
         [[0.3673, 0.8606, -0.228], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]]
     )
-    rgb = (
-        np.array([[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in CIRCUIT_COLOURS[:16]]) / 255
-    )
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    for sight in (np.eye(3), protan, deutan):
-        lab = np.cbrt(np.clip(linear @ sight.T, 0, 1) @ to_lms.T) @ to_lab.T
-        apart = np.linalg.norm(lab[:, None] - lab[None], axis=2)[~np.eye(16, dtype=bool)]
-        assert apart.min() > 0.06
-        assert np.linalg.norm(np.diff(lab, axis=0), axis=1).min() > 0.1  # neighbours contrast
+    of_rails = [look.colour for look in LOOKS_OF_RAILS if look.lane == LOWER_HALF]
+    for colours, least in ((CIRCUIT_COLOURS[:16], 0.06), (of_rails, 0.1)):
+        rgb = np.array([[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in colours]) / 255
+        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+        for sight in (np.eye(3), protan, deutan):
+            lab = np.cbrt(np.clip(linear @ sight.T, 0, 1) @ to_lms.T) @ to_lab.T
+            apart = np.linalg.norm(lab[:, None] - lab[None], axis=2)
+            assert (apart + np.eye(len(lab))).min() > least
+            assert np.linalg.norm(np.diff(lab, axis=0), axis=1).min() > 0.1  # neighbours contrast
 
 
 def drawn(light: SlotData) -> Counter[str]:
@@ -336,9 +341,7 @@ def test_text_of_files_is_text(tmp_path: Path) -> None:
     shown = om.IdealSwitch(2), shift_schedule(2)
     pdf = save_picture(shown, tmp_path / "x.pdf").read_bytes()
     assert b"/CIDFontType2" in pdf and b"/Type3" not in pdf
-    assert re.search(
-        r"<text[^>]*>[^<]*slot 0", save_picture(shown, tmp_path / "x.svg").read_text()
-    )
+    assert re.search(r"<text[^>]*>2 circuits", save_picture(shown, tmp_path / "x.svg").read_text())
 
 
 def test_ticks_of_time_are_steps_of_one_two_and_five() -> None:
@@ -357,6 +360,50 @@ def test_a_fabric_draws_itself_into_given_axes() -> None:
     assert mesh.plot(title="chip A").axes[0].get_title() == "chip A"
 
 
+@pytest.mark.parametrize("mesh", [om.HexMesh.smartlight(), om.SquareMesh(4, 4)])
+def test_ports_of_a_netlist_without_placements_have_numbers(mesh: Fabric) -> None:
+    """Ports of corners that are nearly one overlapped, and no port had a number."""
+    pair = [1, 0, *[-1] * (mesh.n_ports - 2)]
+    solution = om.solve(om.Routing(mesh, pair), seed=0)
+    tree = json.loads(str(exported(solution, "netlist")))
+    del tree["placements"]
+    fabric = netlist_from_tree(tree)
+    places = np.array([mark.position for mark in mesh_data(fabric).ports])
+    apart = np.linalg.norm(places[:, None] - places, axis=2) + np.eye(len(places))
+    assert apart.min() > 0.49
+    texts = {text.get_text() for text in fabric.plot().axes[0].texts}
+    assert {str(port) for port in range(fabric.n_ports)} <= texts
+
+
+def test_lines_do_not_hide_numbers_of_boxes() -> None:
+    """Circuits of a rack were drawn through the numbers of its chips."""
+    (ax,) = answer_named("reroute").plot().axes
+    assert all(text.get_bbox_patch() is not None for text in ax.texts)
+
+
+def test_many_ports_without_cells_are_a_table() -> None:
+    """Twelve sheets of 40 lines each named no port."""
+    (ax,) = om.solve(om.AllToAll(om.IdealSwitch(40)), seed=0).plot().axes
+    assert len(ax.texts) == 40 * 39
+
+
+@pytest.mark.parametrize("width_mm", [85.0, 180.0])
+@pytest.mark.parametrize("kind", [*SIZED, "all-to-all problem", "straggler"])
+def test_a_picture_has_the_width_of_a_column(kind: str, width_mm: float, tmp_path: Path) -> None:
+    """With letters that can be read, and no text that is cut off or on another one."""
+    shown: Any
+    if kind == "straggler":
+        late = om.Collective("all-reduce", 8, 1e9, delay_s=1e-3, late_s={"7": 0.02})
+        shown = om.solve(late, "stragglar", seed=0)
+    else:
+        shown = problem_named("all-to-all") if " " in kind else answer_named(kind)
+    figure = draw_in_width(partial(shown.plot, title="A title in a paper"), width_mm)
+    assert figure.get_figwidth() == pytest.approx(width_mm / 25.4)
+    check_texts(figure)
+    options: Any = {"width_mm": width_mm, "title": "mine"}
+    assert save_picture(shown, tmp_path / "x.pdf", **options).read_bytes().startswith(b"%PDF")
+
+
 def test_one_slot_or_all(tmp_path: Path) -> None:
     """A chosen slot, and a schedule of one slot, have the title of a single drawing."""
     text = {}
@@ -367,7 +414,7 @@ def test_one_slot_or_all(tmp_path: Path) -> None:
     ):
         text[name] = save_picture(shown, tmp_path / f"{name}.svg", slot=slot).read_text()
     assert "slot 1 (slots 0 to 1): 3 circuits" in text["second"]
-    assert "slot 0 (slots 0 to 0): 2 circuits" in text["only"]
+    assert "2 circuits" in text["only"] and "slot 0" not in text["only"], "there is one alone"
     assert "circuits" not in text["all"]
 
 

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import optmatch as om
 from optmatch.plotting import rounds_data, save_picture
+from tests.plotting.test_every_kind import check_texts
 
 
 def test_a_cell_tells_what_a_rank_receives() -> None:
@@ -35,3 +37,73 @@ def test_shares_of_planes_are_drawn_in_their_times(tmp_path: Path) -> None:
     assert np.array(drawn) == pytest.approx(np.array(sorted(told)), abs=2e-6 * span_s)
     assert [text.get_text() for text in axes.texts] == list(map(str, table["round"].iloc[order]))
     assert save_picture(solution, tmp_path / "planes.svg").stat().st_size > 1000
+
+
+def texts_of(figure: Any) -> list[str]:
+    """Return what is written in the boxes of a picture."""
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+def test_islands_are_shown() -> None:
+    """24 equal rows showed neither islands nor which data came over rails."""
+    gather = om.Collective("all-gather", 64, 1e6, alpha_s=2.7e-6, delay_s=1e-5, island=8)
+    solution = om.solve(gather, seed=0, time_limit_s=1)
+    figure = solution.plot()
+    check_texts(figure)
+    (ax,) = figure.axes
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    islands = sorted({name.partition(",")[0] for name in names})
+    assert len(names) == 24 and islands == ["island 0", "island 4", "island 7"], "whole ones"
+    legend: Any = ax.get_legend()
+    assert {"over rails, copies", "in the island, copies"} <= {
+        text.get_text() for text in legend.get_texts()
+    }
+
+    # Bars are counted from the sends themselves: a rank, a round, and the link.
+    shown = [k for k in range(64) if k // 8 in (0, 4, 7)]
+    sends = solution.answer.sends
+    boxes = {(d, r, s // 8 == d // 8) for r, s, d, *_ in sends.tolist() if d in shown}
+    drawn = sum(
+        len(bars.get_paths())
+        for bars in ax.collections
+        if not bars.get_label().startswith("circuits")
+    )
+    assert drawn == len(boxes)
+
+
+def test_boxes_of_all_rows_have_texts_where_one_has() -> None:
+    """Ranks of two digits were left out of boxes in which there was room for them."""
+    figure = om.solve(om.Collective("all-reduce", 16, 1e6), "ring").plot()
+    assert len(texts_of(figure)) == 16 * 30
+    check_texts(figure)
+
+
+def test_rounds_that_nobody_of_the_chosen_ranks_hears_are_not_empty() -> None:
+    """Half of the picture of a broadcast was empty: its first rounds reach few ranks."""
+    figure = om.solve(om.Collective("broadcast", 500, 1e6, delay_s=1e-5), "pipelined").plot()
+    bars = figure.axes[0].collections[0]
+    rounds = {int(path.vertices[:, 0].min()) for path in bars.get_paths()}
+    assert len(rounds) == int(figure.axes[0].get_title().split()[0])
+    check_texts(figure)
+
+
+def test_bytes_are_said_once_and_rounds_are_numbered_in_round_steps() -> None:
+    figure = om.solve(om.Collective("all-reduce", 64, 1e6), "ring").plot()
+    (ax,) = figure.axes
+    assert "round; at most 15.62 kB to a peer" in ax.get_xlabel()
+    assert [tick.get_text() for tick in ax.get_xticklabels()][:3] == ["0", "10", "20"]
+
+
+def test_late_ranks_are_named() -> None:
+    late = om.Collective("all-reduce", 8, 1e9, delay_s=1e-3, late_s={"7": 0.02})
+    for figure in (late.plot(), om.solve(late, seed=0, time_limit_s=1).plot()):
+        names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        assert names == [*map(str, range(7)), "late: 7"]
+        check_texts(figure)
+
+
+def test_only_what_is_written_is_explained() -> None:
+    """The numbers of narrow rounds had no room, but the axis said what they were."""
+    split = om.Collective("all-reduce", 64, 1e8, planes=4, delay_s=1e-4, alpha_s=2.7e-6)
+    figure = om.solve(split, "overlap", seed=0).plot()
+    assert ("a number is" in figure.axes[0].get_xlabel()) == bool(texts_of(figure))

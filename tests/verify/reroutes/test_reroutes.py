@@ -186,7 +186,7 @@ def test_a_notebook_says_what_is_done() -> None:
     frame = re.search(r'<iframe srcdoc="([^"]*)"', solution_html(chip_lost()))
     assert frame
     page = html.unescape(frame[1])
-    assert "the failure: 12 circuits lose their light" in page
+    assert "the failure: 12 circuits without light" in page
     raised = set(re.findall(r"set up circuit (\d+): port", page))
     to_spare = re.findall(r'"circuit (\d+): chip (\d+) to chip (\d+)"', page)
     assert raised == {name for name, *chips in to_spare if "60" in chips}
