@@ -1,4 +1,4 @@
-"""One browser for the tests of all pages."""
+"""A browser for the tests of pages of a module: two at a time cannot be driven."""
 
 import shutil
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Headless Chromium, or a skip that names the missing part."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
