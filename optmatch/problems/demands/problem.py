@@ -829,20 +829,19 @@ def _bound_line_with_packets(entries: NDArray[np.int64], problem: Demand) -> flo
     planes = problem.planes
     total = int(entries.sum())
 
-    # With circuits for the k largest entries, packets carry the others: by_packets[k].
+    # With circuits for the k largest entries, packets carry the others: by_packets[k]. As many
+    # planes are used as there are partners, or all of them. (In floats, as a sum of delays may
+    # have more digits than int64.)
     largest_first = np.sort(entries)[::-1]
     by_packets = total - np.concatenate([[0], np.cumsum(largest_first)])
-    best = inf
-    for n_partners, packet_ticks in enumerate(by_packets.tolist()):
-        # As many planes are used as there are partners, or all of them.
-        numbers_of_planes = {min(n_partners, planes), planes if n_partners else 0}
-        circuit_bound = inf
-        for n_planes in numbers_of_planes:
-            n_delays = max(n_partners, n_planes)
-            all_ticks = total + n_delays * problem.delay_ticks
-            circuit_bound = min(circuit_bound, all_ticks / (n_planes + packet_share))
-        best = min(best, max(circuit_bound, packet_ticks / packet_share))
-    return best
+    n_partners = np.arange(len(by_packets), dtype=np.float64)
+    delay_ticks = problem.delay_ticks
+    used_planes = np.minimum(n_partners, planes)
+    on_used = (total + n_partners * delay_ticks) / (used_planes + packet_share)
+    n_delays = np.maximum(n_partners, planes)
+    on_all = (total + n_delays * delay_ticks) / (planes + packet_share)
+    by_circuits = np.minimum(on_used, on_all)
+    return float(np.maximum(by_circuits, by_packets / packet_share).min())
 
 
 def check_groups(problem: Demand) -> None:

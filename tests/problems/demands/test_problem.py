@@ -1,6 +1,7 @@
 """Demands: exact ticks, refusals, and a lower bound that the best schedule never beats."""
 
 import pickle
+import time
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -511,3 +512,11 @@ def test_bidirectional_circuits_carry_the_larger_direction_beside_budgets_too() 
         demand = [[0.0, 1.0, over_budget], [9.0, 0.0, 1.0], [0.0, 9.0, 0.0]]
         problem = om.Demand(switch, demand, delay_s=1.0, packet_bytes_per_s=0.1)
         assert problem.ticks.tolist() == [[0, 9, 0], [9, 0, 9], [0, 9, 0]]
+
+
+def test_lines_beside_packets_are_bounded_at_once() -> None:
+    """Number by number of partners, 1,024 ports took 1.6 s, far beyond short limits."""
+    problem = demand(np.ones((1024, 1024)), delay_s=1.0, packet_bytes_per_s=0.1)
+    began_s = time.process_time()
+    bound_lines(problem)
+    assert time.process_time() - began_s < 0.5
