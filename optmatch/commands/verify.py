@@ -30,7 +30,7 @@ from optmatch.commands.shared.outcome import (
 )
 from optmatch.fabrics import Fabric
 from optmatch.model import Problem, Solution, unit_of, write_score
-from optmatch.model.display import name_ports
+from optmatch.model.display import name_ports, write_table
 from optmatch.model.problem import split_unit, write_amount
 
 if TYPE_CHECKING:
@@ -181,14 +181,10 @@ def _print_optics(optics: Any, margins: list[Any], fabric: Fabric, *, per_slot: 
 
             # A table of the circuits of the slot.
             in_slot = columns["slot"] == row["slot"]
-            table = [["circuit", "cells", "route", "loss", "signal to crosstalk"]]
-            for source, destination, cells, length_m, loss_db, ratio_db in zip(
-                *(columns[name][in_slot].tolist() for name in _COLUMNS), strict=True
-            ):
-                amounts = [f"{1e3 * length_m:.3g} mm", f"{loss_db:.2f} dB", f"{ratio_db:.1f} dB"]
-                name = _describe_ports(fabric, source, destination)
-                table.append([name, str(cells), *amounts])
-            print_table(table, indent=6)
+            values = zip(*(column[in_slot].tolist() for column in columns.values()), strict=True)
+            rows = [dict(zip(columns, circuit, strict=True)) for circuit in values]
+            if rows:
+                print_table(write_table(rows), indent=6)
     for note in optics.notes:
         click.echo(f"    note: {note}")
 
@@ -222,12 +218,6 @@ def _describe_slot(row: dict[str, Any], fabric: Fabric) -> str:
         parts.append(f"{loops} with at most {row['loop_power_db']:.1f} dB")
     return ", ".join(parts)
 
-
-_COLUMNS = (
-    *("source", "destination", "cells", "length_m"),
-    *("insertion_loss_db", "signal_to_crosstalk_db"),
-)
-"""What `--per-slot` prints of each circuit."""
 
 _WORDS_OF_FIGURE = {
     "lower_bound_recomputed": "lower bound by counting",
@@ -452,8 +442,10 @@ def _print_report(name: str, report: Report, problem: Problem, *, budget_is_kept
     are claims of a search that has no certificate. An optical budget that is not kept is a failed
     check, too.
     """
-    if not (report.valid and budget_is_kept):
+    if not report.valid:
         verdict = paint("FAILED", False)
+    elif not budget_is_kept:
+        verdict = paint("FAILED: an optical budget, see below", False)
     elif report.ok:
         verdict = paint("ok", True)
     else:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import PurePath
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
@@ -227,7 +228,7 @@ def export(
     to
         The format, a name in `EXPORTERS`.
     path
-        The file, or what the names of several begin with.
+        The file, or what the names of several begin with; of these, their ending may be there.
     force
         Whether files that are there are replaced.
     rate_bytes_per_s
@@ -254,7 +255,14 @@ def export(
         raise InputError(
             f"{to}: {len(files)} files cannot go into one stream", path=path_name(path)
         )
-    targets = [check_target(path_name(path) + ending, force=force) for ending in files]
+
+    # Of several files a name with their ending is the name before it: ``a.json`` becomes
+    # ``a.slot-000.json``.
+    begin = path_name(path)
+    if len(files) > 1:
+        begin = begin.removesuffix(PurePath(next(iter(files))).suffix)
+    names = [begin + ending for ending in files]
+    targets = [check_target(name, force=force) for name in names]
     # If one file cannot be written, those that are new are taken away again.
     new = [target for target in targets if not target.exists()]
     try:
@@ -264,7 +272,7 @@ def export(
         for target in new:
             target.unlink(missing_ok=True)
         raise
-    return [path_name(path) + ending for ending in files]
+    return names
 
 
 def exported(

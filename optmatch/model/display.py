@@ -55,12 +55,13 @@ def write_table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 def _write_cell(name: str, value: Any, unit: str) -> str:
     """Write an entry of a table with its unit, which its name says, or `unit` of objectives.
 
-    Levels of an objective stand without names, a gap in percent, and what is not known as "-".
+    Levels of an objective stand without names, a gap and a share in percent, and what is not known
+    as "-".
     """
     if value is None:
         return "-"
-    if name.endswith("gap"):
-        return f"{100 * value:.3g} %"
+    if name.endswith(("gap", "longer")):
+        return write_amount(100 * value, "%", digits=3)
     if isinstance(value, tuple):
         return write_score(value)
     if not isinstance(value, float):
@@ -206,7 +207,7 @@ class Displayed(Value):
         """
         problem: Any = self
         bound = problem.lower_bound()
-        claim = "nothing answers it"
+        claim = "nothing answers it; to solve it says why"
         if is_known(bound):
             claim = f"no answer is below {write_score(bound, unit_of(problem))}"
         return f"{describe_question(problem)}\n{claim}"

@@ -302,8 +302,9 @@ class MethodComparison(RowsStudy[Row]):
     values
         The values of the fields that vary, by the name of the problem; empty if none do.
     details
-        Further columns, by the key of a row: the algorithm of the answer of a collective, and how
-        long a step on rails takes with all links there at once.
+        Further columns, by the key of a row: the algorithm of the answer of a collective; how long
+        a step on rails takes with all links there at once, and by which share the plan takes
+        longer.
     between
         Further rows, of values around crossings that nobody asked for: points of lines, and no
         rows of the table.
@@ -443,17 +444,14 @@ class MethodComparison(RowsStudy[Row]):
         return sorted(lines.values(), key=lambda line: line.method == _ALL_LINKS)
 
     def conclusions(self) -> list[str]:
-        """Say where lines of a variation cross, which line is lowest, and what changes no answer.
-
-        Of plans of rails, say how far they are from all links, too.
-        """
+        """Say where lines of a variation cross, which is lowest, and what changes no answer."""
         unchanging = [
             f"answers are the same at every value of {field}"
             for field in self._varied_fields()
             if self._changes_nothing(field)
         ]
         crossings = [*self._describe_crossings(), *self._describe_leaders()]
-        return [*crossings, *unchanging, *self._describe_changes()]
+        return [*crossings, *unchanging]
 
     def _changes_nothing(self, field: str) -> bool:
         """Tell whether a field has several values, and all of them have the same answers.
@@ -523,34 +521,6 @@ class MethodComparison(RowsStudy[Row]):
             texts.append(f"{name} at {' to '.join([first, *others[-1:]])}")
         if texts:
             yield f"least objective: {', '.join(texts)}"
-
-    def _describe_changes(self) -> Iterator[str]:
-        """Say how much longer steps on rails take than with all links there at once."""
-        # With all links a step is shortest: what a plan takes longer is the price of its changes.
-        shares_of_method: dict[str, list[tuple[float, str]]] = {}
-        for row in self:
-            step_s = self._details.get(row.key, {}).get("all_links_s")
-            if step_s and isinstance(row.objective, int | float):
-                # Its name, and the values of the fields in words.
-                values = self._values[row.name]
-                words = ", ".join(_describe_value(name, value) for name, value in values.items())
-                share = float(row.objective) / step_s - 1
-                if abs(share) < 1e-9:  # rounding
-                    share = 0.0
-                shares_of_method.setdefault(row.method, []).append((share, words))
-
-        # The table has all of them; of each method the least and the largest one is told, once if
-        # both are written alike.
-        for method, shares in shares_of_method.items():
-            place_of_text = {
-                write_amount(100 * share, "%", digits=2): place
-                for share, place in (min(shares), max(shares))
-            }
-            texts = [f"{text} at {place}" for text, place in place_of_text.items()]
-            if len(shares) > len(texts) == 1:
-                texts = [f"{text} in all answers" for text in place_of_text]
-            sentence = f"{method}: a step is longer than with all links by"
-            yield f"{sentence} {' to '.join(texts)}"
 
     def crossings(self) -> list[Crossing]:
         """Return where lines of two methods, or of two words, cross, field by field.
@@ -957,6 +927,9 @@ def _solve_in_order(
         step_s = getattr(task.problem, "all_links_s", None)
         if step_s is not None:
             details[result.key] = {"all_links_s": step_s}
+            if step_s and isinstance(result.objective, int | float):
+                longer = round(result.objective / step_s - 1, 9)  # no rounding of floats
+                details[result.key]["longer"] = longer
     return MethodComparison(rows, complete=complete, units=units, values=values, details=details)
 
 

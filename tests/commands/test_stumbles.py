@@ -117,6 +117,37 @@ def test_figures_of_a_schedule_that_rolls_are_short() -> None:
     assert sum(figures["call_s"]["add"].counts) == 1
 
 
+def test_names_of_several_files_have_their_ending_once() -> None:
+    call(*UNIFORM, "--delay", "1 ms", "-o", "demand.json")
+    call("solve", "demand.json", "-o", "demand.schedule.json")
+    for begin in ("cfg.json", "cfg"):
+        call("export", "demand.schedule.json", "--to", "sonic-ocs", "-o", begin, "--force")
+        names = {path.name for path in Path().glob("cfg*")}
+        assert names and all(re.fullmatch(r"cfg\.slot-\d+\.json", name) for name in names)
+
+
+def test_a_picture_has_the_title_that_was_typed() -> None:
+    write_demand()
+    call("solve", "demand.json", "-o", "demand.schedule.json")
+    for file in ("demand.json", "demand.schedule.json"):
+        call("plot", file, "--title", "Rack 7", "-o", "a.svg", "--force")
+        assert "Rack 7" in Path("a.svg").read_text(encoding="utf-8")
+
+
+def test_a_proposal_says_in_a_line_what_changes() -> None:
+    proposal = om.Rerouter(fill_rack(om.RackFabric())).fail(chip=21)
+    assert re.fullmatch(
+        r"<Proposal 21 to 60: \d+ circuits change, .* steps, decided in \S+ ms>", repr(proposal)
+    )
+
+
+def test_a_problem_without_an_answer_says_who_knows_why() -> None:
+    words = ("generate", "all-to-all", "--rows", "4", "--cols", "4", "--ports", "8")
+    written = call(*words, "--dead-cells", "0,1,2,3,4,5,6", "-o", "a.json").stderr
+    assert "nothing answers it; to solve it says why" in " ".join(written.split())
+    assert "no state of the cells connects" in call("solve", "a.json", code=3).stdout
+
+
 def test_generate_says_what_it_wrote() -> None:
     result = call(*UNIFORM, "--delay", "1 ms", "--rate", "100Gbit/s", "-o", "a.json")
     said = result.stderr

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import sys
 from dataclasses import replace
 from functools import cache
@@ -338,11 +339,13 @@ def test_the_command_measures() -> None:
     assert "slot 0: loss " in plain.stdout
     solution: Any = om.load(ROUTED)
     table = om.measure_optics(solution, "smartlight").to_dataframe()
-    lines = [line.split() for line in plain.stdout.splitlines() if line.startswith("      port ")]
-    assert [(int(line[1]), int(line[4]), int(line[5])) for line in lines] == [
-        tuple(row) for row in table[["source", "destination", "cells"]].to_numpy().tolist()
-    ]
-    assert [float(line[8]) for line in lines] == table.insertion_loss_db.round(2).tolist()
+    lines = [line.split() for line in plain.stdout.splitlines() if re.match(" {6,}[0-9]", line)]
+    names = ["slot", "source", "destination", "cells"]
+    assert [list(map(int, line[:4])) for line in lines] == table[names].to_numpy().tolist()
+    losses_db = [float(line[8]) for line in lines]
+    assert losses_db == pytest.approx(table.insertion_loss_db.tolist(), rel=1e-3)
+    told = call("verify", ROUTED, "--optics", "--max-loss-db", "1", code=5).stdout
+    assert "FAILED: an optical budget" in told.splitlines()[0]
     failed = call("verify", ROUTED, "--optics", "--max-loss-db", "1", "--json", code=5)
     report = json.loads(failed.stdout)
     assert report["ok"]

@@ -62,12 +62,13 @@ _MODEL = (
     *("layers", "hidden", "heads", "sequence", "vocabulary", "ffn", "experts", "active_experts"),
     *("expert_servers", "kv_heads", "ffn_matrices", "attended"),
 )
-_NEEDED = {
+_NEEDED = [
     field.name
-    for cls in (RailNetwork, TransformerModel)
+    for cls in (TransformerModel, RailNetwork)
     for field in fields(cls)
     if field.default is MISSING
-}
+]
+"""What only a preset could replace."""
 
 
 @click.command("rail-job", cls=SectionedCommand)
@@ -77,7 +78,8 @@ _NEEDED = {
 @click.option(
     "--preset",
     type=click.Choice(list(PRESETS)),
-    help="A job of a known model, which the options that are given change.",
+    help="A job of a known model, which the options that are given change; any other model has"
+    " --layers, --hidden, --heads, --ffn, --vocabulary and --sequence.",
 )
 @click.option(
     "--as-run",
@@ -123,8 +125,8 @@ def rail_job(
 ) -> None:
     """One step of a training job, over rails that are optical switches.
 
-    Begin with --preset, or with the degrees of parallelism and the sizes of the model; all else
-    has a default. The degree --dp follows from --gpus and the other degrees.
+    Begin with --preset, or with --gpus-per-server, the degrees of parallelism and the sizes of the
+    model; all else has a default. The degree --dp follows from --gpus and the other degrees.
     """
     # `gpus` is the number of all GPUs, `preset` the name of a known job and `accelerator` that of
     # a GPU, None for none; `as_run` takes the preset with the settings of its published run.
@@ -135,6 +137,9 @@ def rail_job(
     fabric = build_fabric(type_, shape) if type_ else None
     if as_run and not preset:
         raise InputError("--as-run: needs --preset")
+    missing = [flag_of_field(name) for name in _NEEDED if options[name] is None]
+    if missing and not preset:
+        raise InputError(f"needed without --preset: {', '.join(missing)}")
 
     # The parts of the job, each made of its options, or that of the preset with those typed.
     parts = _JobParts(context, options)
@@ -211,14 +216,11 @@ class _JobParts:
     def make(self, cls: type[T], rows: Sequence[str | FieldOption], **values: Any) -> T:
         """Make a part of a job from `values` of some fields, and from its options.
 
-        Of a part that a preset has, only the options count that a user has set. An `InputError`
-        names an option that is missing, which only a preset could replace.
+        Of a part that a preset has, only the options count that a user has set.
         """
         part: T | None = self.of_preset.get(cls)
         for row in rows:
             name = row if isinstance(row, str) else row.field
             if part is None or self.is_typed(name):
                 values[name] = self.options[name]
-            if part is None and values[name] is None and name in _NEEDED:
-                raise InputError(f"{flag_of_field(name)}: is needed without --preset")
         return cls(**values) if part is None else replace(part, **values)

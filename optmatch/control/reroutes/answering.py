@@ -66,6 +66,10 @@ class Proposal:
     cut_off: tuple[int, ...] = ()
     """Chips of the failure that no caller named: all fibres of their server have failed."""
 
+    def __repr__(self) -> str:
+        """Say in one line what changes, and how long the answer took."""
+        return f"<Proposal {self.transition.summary()}, decided in {1e3 * self.decided_s:.3g} ms>"
+
     def timeline(
         self,
         *,

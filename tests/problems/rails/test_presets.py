@@ -92,7 +92,11 @@ def test_the_command_starts_from_a_preset() -> None:
             "'1,x': whole numbers, separated by commas",
         ),
         ("--preset mixtral-8x22b --gpus 1024 --experts 12", "ep = 8: does not divide the 12"),
-        ("--gpus 8 --dp 8", "--layers: is needed without --preset"),
+        (
+            "--gpus 8 --dp 8 --layers 80",
+            "needed without --preset: --hidden, --heads, --sequence, --vocabulary, --ffn,"
+            " --gpus-per-server",
+        ),
         ("--gpus 8 --dp 8 --as-run", "--as-run: needs --preset"),
         ("--preset deepseek-v3 --gpus 1024 --as-run --schedule 1f1b", "overlap = True with"),
     ],
