@@ -85,6 +85,10 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
         "is not an array of numbers",
     ),
     "texts": (lambda numbers: np.asarray(numbers).astype(str), "is not an array of numbers"),
+    "objects that are texts": (
+        lambda numbers: np.asarray(numbers).astype(str).astype(object),
+        "is not an array of numbers",
+    ),
     "complex": (lambda numbers: np.asarray(numbers) * 1j, "is not an array of numbers"),
 }
 

@@ -703,6 +703,8 @@ def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
                 " among them",
                 path=row.place,
             )
+    if not body:
+        raise FormatError("no edges below the names of its columns", path=path)
     amounts = [unit.bytes_each * read_number(row.fields[amount], row.place) for row in body]
     source_ports, destination_ports, names = number_ports(
         [row.fields[source] for row in body], [row.fields[destination] for row in body], path
@@ -1671,6 +1673,8 @@ def _read_json(content: bytes, path: str) -> Any:
         isinstance(row, list) and len(row) == len(tree) for row in tree
     )
     if is_square and tree:
+        for number, row in enumerate(tree):
+            _check_numbers(row, number)
         return frozen("matrix", tree, 2, np.float64)
     if is_sndlib_json(tree):
         return read_sndlib_json(tree, path)
@@ -1698,13 +1702,18 @@ def _read_json(content: bytes, path: str) -> Any:
             raise FormatError(
                 f"n = {shorten(n)} does not fit its matrix", where=pointer("", key, "n")
             )
-        for k, value in enumerate(stacked):
-            if type(value) not in (int, float):
-                raise FormatError(
-                    f"{shorten(value)}: a number is expected", where=pointer("", key, _QOBLIB, k)
-                )
+        _check_numbers(stacked, key, _QOBLIB)
         matrices[key] = np.array(stacked).reshape(n, n, order="F")
     return matrices
+
+
+def _check_numbers(values: Sequence[Any], *above: str | int) -> None:
+    """Refuse a list with an entry that is no number of JSON, such as true; `above` leads to it."""
+    for k, value in enumerate(values):
+        if type(value) not in (int, float):
+            raise FormatError(
+                f"{shorten(value)}: a number is expected", where=pointer("", *above, k)
+            )
 
 
 Reader = Callable[[bytes, str], Any]

@@ -92,6 +92,8 @@ def _cast(
         if source.dtype.kind not in "biufO":  # NumPy reads texts and dates as numbers
             raise TypeError
         if source.dtype.kind == "O":
+            if any(isinstance(entry, (str, bytes)) for entry in source.flat):
+                raise TypeError
             source = source.astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):  # the entries are compared afterwards
             return source, source.astype(dtype, order="C")
