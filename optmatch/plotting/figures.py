@@ -240,8 +240,10 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
     image = draw_blocks(ax, blocks)
     image.set_clim(0, np.fmax.reduce(blocks.values, axis=None, initial=1.0))
     ticks = choose_ticks(n_ports, 6 if n_ports > MOST_ROWS else n_ports)
-    ax.set(xlabel="destination port", ylabel="source port", xticks=ticks, yticks=ticks)
     font = readable_font(ax)
+    ax.set(xticks=ticks, yticks=ticks)
+    ax.set_xlabel("destination port", fontsize=max(10.0, font))
+    ax.set_ylabel("source port", fontsize=max(10.0, font))
     ax.tick_params(labelsize=font, length=0)
 
     # Of few ports each pair has the number of its slot.
