@@ -352,36 +352,42 @@ class Arrivals(NamedTuple):
     """All rounds, in their order."""
 
 
-class RoutedReceipts(NamedTuple):
-    """Pieces of blocks that come to ranks over one circuit or several; arrays by receipt."""
+class RoutedBlocks(NamedTuple):
+    """Blocks that come to ranks over one circuit or several; arrays by arrival."""
 
     owner: IntArray
     """The row of ``distance`` in `choose_routes`, one for each block."""
     target: IntArray
-    """The rank that the piece comes to."""
+    """The rank that the block comes to."""
     n_links: IntArray
-    """The circuits on its route."""
+    """The circuits on the route of each of its pieces."""
     first_link: IntArray
-    """The row of ``links`` in `choose_routes` at which its route begins."""
+    """The row of ``links[piece]`` in `choose_routes` at which the route of a piece begins."""
     weight: FloatArray
-    """What it adds to the load of each circuit on its way: 1, or its bytes."""
+    """What a piece adds to the load of each circuit on its way: 1, or its bytes."""
 
 
 @inner_kernel
-def _is_loaded(links, route, load, least_load):
-    """Tell whether a circuit on a route has a load of `least_load` or more, as in `choose_routes`.
+def _gives_up(route, rows, weight, width, load, least_load):
+    """Give up a route if a circuit on it has a load of `least_load` or more; tell whether it had.
 
-    `route` are the first row of `links` that belongs to it, and the row behind its last one.
+    `rows` are the first one of `route` that belongs to it, and the one behind its last one. All
+    arrays are those of `choose_routes`.
     """
-    for link in range(route[0], route[1]):
-        column = 0 if load.shape[1] == 1 else links[link, 1]
-        if load[links[link, 2], column] >= least_load:
-            return True
-    return False
+    is_loaded = False
+    for link in range(rows[0], rows[1]):
+        column = 0 if load.shape[1] == 1 else route[link, 1]
+        is_loaded |= load[route[link, 2], column] >= least_load
+    if is_loaded:
+        for link in range(rows[0], rows[1]):
+            column = 0 if load.shape[1] == 1 else route[link, 1]
+            lane = route[link, 2]
+            load[lane, column] -= weight / width[lane, column]
+    return is_loaded
 
 
 @kernel
-def choose_routes(source, width, distance, receipts, begin, links, load, loads):
+def choose_routes(source, width, distance, blocks, begin, links, load, loads):
     """Lead each receipt back over circuits with little load towards a rank that has its block.
 
     A *receipt* is a piece of a block that comes to its *target*, a rank, in some round. Its route
@@ -405,10 +411,10 @@ def choose_routes(source, width, distance, receipts, begin, links, load, loads):
         where no circuit comes.
     distance : int array, shape (owners, ranks)
         That of a `Stage`.
-    receipts : RoutedReceipts
+    blocks : RoutedBlocks
     begin : int array, shape (rounds + 1,)
-        The receipts of a round are those from ``begin[round]`` up to ``begin[round + 1]``.
-    links : int array, shape (links, 3)
+        The blocks of a round are those from ``begin[round]`` up to ``begin[round + 1]``.
+    links : int array, shape (pieces, links, 3)
         Written: rows of from rank, to rank and lane, all -1 at first. The links of a route follow
         each other, from its source to its target.
     load : float array, shape (lanes, ranks)
@@ -416,8 +422,9 @@ def choose_routes(source, width, distance, receipts, begin, links, load, loads):
     loads : float array, shape (rounds,)
         Written: the load of the busiest circuit of each round.
 
-    Example: one lane around the ring 0 1 2 3, and a block that rank 0 has. A receipt at rank 2
-    with the first link 5 and two links gets ``links[5] = (0, 1, 0)`` and ``links[6] = (1, 2, 0)``.
+    Example: one lane around the ring 0 1 2 3, and a block of one piece that rank 0 has. A receipt
+    at rank 2 with the first link 5 and two links gets ``links[0, 5] = (0, 1, 0)`` and ``links[0,
+    6] = (1, 2, 0)``.
     """
     n_lanes = len(source)
     are_alike = load.shape[1] == 1
@@ -431,60 +438,64 @@ def choose_routes(source, width, distance, receipts, begin, links, load, loads):
                 busiest = loads[turn] * (1 - ROUNDING)
             has_changed = sweep < 2
 
-            # Receipt by receipt: its route are the rows `first` to `behind` - 1 of the links.
-            for number in range(begin[turn], begin[turn + 1]):
-                owner = receipts.owner[number]
-                weight = receipts.weight[number]
-                first = receipts.first_link[number]
-                behind = first + receipts.n_links[number]
+            # Piece by piece: its route are the rows `first` to `behind` - 1 of `route`.
+            for block in range(begin[turn], begin[turn + 1]):
+                weight = blocks.weight[block]
+                first = blocks.first_link[block]
+                behind = first + blocks.n_links[block]
+                hops_to = distance[blocks.owner[block]]
+                for piece in range(len(links)):
+                    route = links[piece]
 
-                # The route of a sweep before is given up, while those of all others stay.
-                if links[first, 2] >= 0:
-                    if not _is_loaded(links, (first, behind), load, busiest):
+                    # The route of a sweep before is given up, while those of all others stay.
+                    is_placed = route[first, 2] >= 0
+                    rows = (first, behind)
+                    if is_placed and not _gives_up(route, rows, weight, width, load, busiest):
                         continue
-                    for link in range(first, behind):
-                        column = 0 if are_alike else links[link, 1]
-                        load[links[link, 2], column] -= weight / width[links[link, 2], column]
 
-                # From the target back, link by link: `link_end` is where the route is known to
-                # end, at first the target, and then where the link behind it begins.
-                link_end = receipts.target[number]
-                for link in range(behind - 1, first - 1, -1):
-                    column = 0 if are_alike else link_end
-                    former_lane = links[link, 2]
-                    n_choices = 0
-                    best_lane = -1
-                    least_load = np.inf
+                    # From the target back, link by link: `link_end` is where the route is known to
+                    # end, at first the target, and then where the link behind it begins.
+                    link_end = blocks.target[block]
+                    for link in range(behind - 1, first - 1, -1):
+                        column = 0 if are_alike else link_end
+                        former_lane = route[link, 2]
+                        n_choices = 0
+                        best_lane = -1
+                        least_load = np.inf
 
-                    # All lanes once, from the one behind the former lane on. Circuits are of use
-                    # that come from one hop nearer to a rank with the block.
-                    for step in range(1, n_lanes + 1):
-                        lane = (former_lane + step) % n_lanes
-                        n_hops = distance[owner, source[lane, link_end]]
-                        if width[lane, column] == 0 or n_hops != distance[owner, link_end] - 1:
-                            continue
-                        n_choices += 1
-                        with_piece = load[lane, column] + weight / width[lane, column]
-                        if with_piece < least_load * (1 - ROUNDING):
-                            best_lane = lane
-                            least_load = with_piece
-                    if sweep == 0 and n_choices > 1 and behind == first + 1:
+                        # All lanes once, from the one behind the former lane on. Circuits are of
+                        # use that come from one hop nearer to a rank with the block.
+                        hops_before = hops_to[link_end] - 1
+                        for step in range(former_lane + 1, former_lane + 1 + n_lanes):
+                            lane = step if step < n_lanes else step - n_lanes
+                            n_hops = hops_to[source[lane, link_end]]
+                            if width[lane, column] == 0 or n_hops != hops_before:
+                                continue
+                            n_choices += 1
+                            with_piece = load[lane, column] + weight / width[lane, column]
+                            if with_piece < least_load * (1 - ROUNDING):
+                                best_lane = lane
+                                least_load = with_piece
+                        if sweep == 0 and n_choices > 1 and behind == first + 1:
+                            break
+
+                        # The link is written down, and the route goes on from where it begins.
+                        load[best_lane, column] = least_load
+                        route[link, 0] = source[best_lane, link_end]
+                        route[link, 1] = link_end
+                        route[link, 2] = best_lane
+                        has_changed |= best_lane != former_lane
+                        link_end = source[best_lane, link_end]
+
+                    # What one piece leaves to the next sweep the others do, too.
+                    if route[first, 2] < 0:
                         break
-
-                    # The link is written down, and the route goes on from where it begins.
-                    load[best_lane, column] = least_load
-                    links[link, 0] = source[best_lane, link_end]
-                    links[link, 1] = link_end
-                    links[link, 2] = best_lane
-                    has_changed |= best_lane != former_lane
-                    link_end = source[best_lane, link_end]
 
             # The load of the busiest circuit, which lasts longest. Another sweep of a round in
             # which no route has changed would change none, either.
             loads[turn] = 0.0
-            for lane in range(n_lanes):
-                for column in range(load.shape[1]):
-                    loads[turn] = max(loads[turn], load[lane, column])
+            for circuit_load in load.flat:
+                loads[turn] = max(loads[turn], circuit_load)
             if not has_changed:
                 break
 
@@ -504,29 +515,21 @@ def receive_routed(
     ``weight[arrival]`` is what an arrival loads circuits with, 1 if it is not given. With
     `n_rotations` all ranks do the same, and those of the one owner stand for so many.
     """
-    # A receipt for each piece of a block that comes; the pieces of an arrival follow each other.
-    # The links of all routes are in one table: routes of 2, 1 and 1 links begin at its rows 0, 2
-    # and 3.
-    turn = np.repeat(arrivals.turn, pieces)
-    n_links = np.repeat(arrivals.n_links, pieces)
+    # The links of all routes of a piece are in one table: routes of 2, 1 and 1 links begin at its
+    # rows 0, 2 and 3.
     if weight is None:
         weight = np.ones(len(arrivals.turn))
-    routed = RoutedReceipts(
-        owner=np.repeat(arrivals.owner, pieces),
-        target=np.repeat(arrivals.target, pieces),
-        n_links=n_links,
-        first_link=np.cumsum(n_links) - n_links,
-        weight=np.repeat(weight, pieces),
-    )
+    first_link = np.cumsum(arrivals.n_links) - arrivals.n_links
+    blocks = RoutedBlocks(arrivals.owner, arrivals.target, arrivals.n_links, first_link, weight)
 
     # Stage by stage, the routes of the pieces that come in its rounds: from round `first` up to
     # `behind`, which is that of the next stage. Where all ranks do the same, loads are counted at
     # rank 0 alone.
     ends = sequence.ends if n_rotations > 1 else sequence.ends_by_rank
-    links = np.full((int(n_links.sum()), 3), -1)
+    links = np.full((pieces, int(arrivals.n_links.sum()), 3), -1, dtype=np.int32)
     load = np.empty(ends.width.shape[1:])
     loads = np.zeros(sum(stage.n_rounds for stage in arrivals.stages))
-    begin = np.searchsorted(turn, np.arange(len(loads) + 1))  # of each round, among receipts
+    begin = np.searchsorted(arrivals.turn, np.arange(len(loads) + 1))  # of each round
     first = 0
     for stage in arrivals.stages:
         behind = first + stage.n_rounds
@@ -534,7 +537,7 @@ def receive_routed(
             ends.source[stage.config],
             ends.width[stage.config],
             stage.distance,
-            routed,
+            blocks,
             begin[first : behind + 1],
             links,
             load,
@@ -542,7 +545,11 @@ def receive_routed(
         )
         first = behind
 
-    # Each receipt names the table rows of its route, and each round its configuration.
+    # A receipt for each piece, of which those of an arrival follow each other; each names the rows
+    # of its route in the tables of all pieces, and each round its configuration.
+    piece = np.arange(pieces)
+    first_link = (first_link[:, None] + piece * links.shape[1]).reshape(-1)
+    link_from, link_to, _ = links.reshape(-1, 3).T
     configs = [stage.config for stage in arrivals.stages]
     rounds_of_stage = [stage.n_rounds for stage in arrivals.stages]
     return Receipts(
@@ -551,14 +558,14 @@ def receive_routed(
         load=loads,
         pieces=pieces,
         n_rotations=n_rotations,
-        turn=turn,
-        source=links[routed.first_link, 0],
-        target=routed.target,
-        chunk=owners[routed.owner] * pieces + np.arange(len(turn)) % pieces,
-        first_link=routed.first_link,
-        n_links=n_links,
-        link_from=links[:, 0],
-        link_to=links[:, 1],
+        turn=np.repeat(arrivals.turn, pieces),
+        source=link_from[first_link],
+        target=np.repeat(arrivals.target, pieces),
+        chunk=(owners[arrivals.owner][:, None] * pieces + piece).reshape(-1),
+        first_link=first_link,
+        n_links=np.repeat(arrivals.n_links, pieces),
+        link_from=link_from,
+        link_to=link_to,
         is_mirrored=sequence.is_mirrored,
     )
 
@@ -604,27 +611,23 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
         # hear over different circuits of a rank then stand next to each other, so that the first
         # choice of circuits is even already.
         distance, reached = reach_ranks(peer[config], has_block)
-        block, place = np.nonzero(reached != IDLE)
-        target = reached[block, place]
-        n_hops = distance[block, target]
-        is_new = (n_hops > 0) & (n_hops <= held)
-        by_round = np.flatnonzero(is_new)[np.argsort(n_hops[is_new], kind="stable")]
-        block = block[by_round]
-        target = target[by_round]
-        n_hops = n_hops[by_round]
+        first, behind = np.searchsorted(reached[:, 2], [1, held + 1])
+        block, target, n_hops = reached[first:behind].T
 
         # They have the block when the next configuration begins.
         columns.append((first_round + n_hops - 1, block, target))
         stages.append(Stage(config, int(n_hops.max(initial=0)), distance))
         first_round += stages[-1].n_rounds
-        has_block[block, target] = True
+        has_block = distance <= held
         if has_block.all():
             break
     if not has_block.all():
         return None
 
     # Each arrival takes one circuit, from a rank that had the block before its round.
-    turn, block, target = (np.concatenate(column) for column in zip(*columns, strict=True))
+    turn, block, target = (
+        np.concatenate(column, dtype=np.int64) for column in zip(*columns, strict=True)
+    )
     arrivals = Arrivals(turn, block, target, np.ones_like(turn), stages)
     receipts = receive_routed(
         sequence,

@@ -231,44 +231,51 @@ def _measure_distances(peer, has, distance, reached):
     """Write ``distance[owner, rank]`` from the nearest rank that has the block (breadth-first).
 
     Distances are in circuits; `FAR` where no circuits lead. ``has[owner, rank]`` tells which ranks
-    have the block of an owner, ``peer[lane, rank]`` where circuits lead, -1 if nowhere. Writes
-    ``reached[owner, place]``, too, the ranks in the order in which they are found, -1 behind the
-    last one. On the ring 0 -> 1 -> 2 -> 0 a block at rank 0 has the distances 0, 1 and 2.
+    have the block of an owner, ``peer[lane, rank]`` where circuits lead, -1 if nowhere. Writes the
+    rows of `reached`, too: owner, rank and distance, in the order in which they are found. One
+    queue serves all owners, so that distances rise. Returns the number of rows. On the ring 0 -> 1
+    -> 2 -> 0 a block at rank 0 has the distances 0, 1 and 2.
     """
+    n_reached = 0
     for owner in range(has.shape[0]):
-        queue = reached[owner]
-        n_reached = 0
         for rank in range(has.shape[1]):
             distance[owner, rank] = FAR
             if has[owner, rank]:
                 distance[owner, rank] = 0
-                queue[n_reached] = rank
+                reached[n_reached, 0] = owner
+                reached[n_reached, 1] = rank
+                reached[n_reached, 2] = 0
                 n_reached += 1
 
-        # Ranks in the queue stand by rising distance.
-        place = 0
-        while place < n_reached:
-            rank = queue[place]
-            place += 1
-            for lane in range(peer.shape[0]):
-                neighbour = peer[lane, rank]
-                if neighbour >= 0 and distance[owner, neighbour] == FAR:
-                    distance[owner, neighbour] = distance[owner, rank] + 1
-                    queue[n_reached] = neighbour
-                    n_reached += 1
+    # The rows up to `n_reached` are the queue.
+    place = 0
+    while place < n_reached:
+        owner = reached[place, 0]
+        rank = reached[place, 1]
+        hops = reached[place, 2] + 1
+        place += 1
+        for lane in range(peer.shape[0]):
+            neighbour = peer[lane, rank]
+            if neighbour >= 0 and distance[owner, neighbour] == FAR:
+                distance[owner, neighbour] = hops
+                reached[n_reached, 0] = owner
+                reached[n_reached, 1] = neighbour
+                reached[n_reached, 2] = hops
+                n_reached += 1
+    return n_reached
 
 
-def reach_ranks(peer: IntArray, has: BoolArray) -> tuple[IntArray, IntArray]:
+def reach_ranks(peer: IntArray, has: BoolArray) -> tuple[IntArray, NDArray[np.int32]]:
     """Return how far ranks are from blocks, and the ranks in the order of breadth-first search.
 
     ``peer[lane, rank]`` tells where circuits lead, -1 if nowhere; ``has[block, rank]`` which ranks
     have the block. ``hops[block, rank]`` are those from the nearest rank that has it, `FAR`
-    without a way; ``reached[block, place]`` are ranks, by rising hops, and -1 behind them.
+    without a way. The rows of `reached` are block, rank and hops, by rising hops.
     """
     hops = np.empty(has.shape, dtype=np.int64)
-    reached = np.full(has.shape, IDLE)
-    _measure_distances(peer, has, hops, reached)
-    return hops, reached
+    reached = np.empty((has.size, 3), dtype=np.int32)
+    n_reached = _measure_distances(peer, has, hops, reached)
+    return hops, reached[:n_reached]
 
 
 def count_hops(peer: IntArray, has: BoolArray) -> IntArray:
