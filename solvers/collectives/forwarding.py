@@ -207,7 +207,7 @@ def _list_arrivals(
     is_wanted = arrives >= 0
     if problem.demand_bytes is not None:
         is_wanted &= problem.demand[owners] > 0
-    owner, target = np.nonzero(is_wanted)
+    owner, target = np.argwhere(is_wanted).astype(np.int32).T
     by_round = np.argsort(arrives[owner, target], kind="stable")
     owner = owner[by_round]
     target = target[by_round]

@@ -30,7 +30,7 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model import IDLE, LONGEST_S, Clock, TimeUp
 from optmatch.problems import Collective
@@ -342,9 +342,9 @@ class Arrivals(NamedTuple):
 
     turn: IntArray
     """The round in which the block comes."""
-    owner: IntArray
+    owner: NDArray[np.int32]
     """The place of the rank whose block it is among all owners, a row of ``distance``."""
-    target: IntArray
+    target: NDArray[np.int32]
     """The rank that it comes to."""
     n_links: IntArray
     """The circuits on its way inside the round."""
@@ -355,14 +355,13 @@ class Arrivals(NamedTuple):
 class RoutedBlocks(NamedTuple):
     """Blocks that come to ranks over one circuit or several; arrays by arrival."""
 
-    owner: IntArray
+    owner: NDArray[np.int32]
     """The row of ``distance`` in `choose_routes`, one for each block."""
-    target: IntArray
+    target: NDArray[np.int32]
     """The rank that the block comes to."""
-    n_links: IntArray
-    """The circuits on the route of each of its pieces."""
     first_link: IntArray
-    """The row of ``links[piece]`` in `choose_routes` at which the route of a piece begins."""
+    """The row of ``links[piece]`` in `choose_routes` at which the route of a piece begins; one
+    entry more, which is the number of rows."""
     weight: FloatArray
     """What a piece adds to the load of each circuit on its way: 1, or its bytes."""
 
@@ -442,7 +441,7 @@ def choose_routes(source, width, distance, blocks, begin, links, load, loads):
             for block in range(begin[turn], begin[turn + 1]):
                 weight = blocks.weight[block]
                 first = blocks.first_link[block]
-                behind = first + blocks.n_links[block]
+                behind = blocks.first_link[block + 1]
                 hops_to = distance[blocks.owner[block]]
                 for piece in range(len(links)):
                     route = links[piece]
@@ -519,14 +518,15 @@ def receive_routed(
     # rows 0, 2 and 3.
     if weight is None:
         weight = np.ones(len(arrivals.turn))
-    first_link = np.cumsum(arrivals.n_links) - arrivals.n_links
-    blocks = RoutedBlocks(arrivals.owner, arrivals.target, arrivals.n_links, first_link, weight)
+    first_link = np.zeros(len(arrivals.turn) + 1, dtype=np.int64)
+    np.cumsum(arrivals.n_links, out=first_link[1:])
+    blocks = RoutedBlocks(arrivals.owner, arrivals.target, first_link, weight)
 
     # Stage by stage, the routes of the pieces that come in its rounds: from round `first` up to
     # `behind`, which is that of the next stage. Where all ranks do the same, loads are counted at
     # rank 0 alone.
     ends = sequence.ends if n_rotations > 1 else sequence.ends_by_rank
-    links = np.full((pieces, int(arrivals.n_links.sum()), 3), -1, dtype=np.int32)
+    links = np.full((pieces, first_link[-1], 3), -1, dtype=np.int32)
     load = np.empty(ends.width.shape[1:])
     loads = np.zeros(sum(stage.n_rounds for stage in arrivals.stages))
     begin = np.searchsorted(arrivals.turn, np.arange(len(loads) + 1))  # of each round
@@ -548,7 +548,7 @@ def receive_routed(
     # A receipt for each piece, of which those of an arrival follow each other; each names the rows
     # of its route in the tables of all pieces, and each round its configuration.
     piece = np.arange(pieces)
-    first_link = (first_link[:, None] + piece * links.shape[1]).reshape(-1)
+    first_link = (first_link[:-1, None] + piece * links.shape[1]).reshape(-1)
     link_from, link_to, _ = links.reshape(-1, 3).T
     configs = [stage.config for stage in arrivals.stages]
     rounds_of_stage = [stage.n_rounds for stage in arrivals.stages]
@@ -561,7 +561,7 @@ def receive_routed(
         turn=np.repeat(arrivals.turn, pieces),
         source=link_from[first_link],
         target=np.repeat(arrivals.target, pieces),
-        chunk=(owners[arrivals.owner][:, None] * pieces + piece).reshape(-1),
+        chunk=((owners * pieces)[arrivals.owner][:, None] + piece).reshape(-1),
         first_link=first_link,
         n_links=np.repeat(arrivals.n_links, pieces),
         link_from=link_from,
@@ -604,7 +604,7 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
     # What is k circuits away when a configuration begins comes in its round k - 1. A stage ends
     # early when nothing else comes, and rounds of the next one follow at once.
     stages: list[Stage] = []
-    columns: list[tuple[IntArray, ...]] = []
+    columns: list[tuple[IntArray, NDArray[np.int32], NDArray[np.int32]]] = []
     first_round = 0
     for config, held in configs:
         # The ranks that a block reaches in time, in the order of the search, by rounds. Those that
@@ -615,7 +615,7 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
         block, target, n_hops = reached[first:behind].T
 
         # They have the block when the next configuration begins.
-        columns.append((first_round + n_hops - 1, block, target))
+        columns.append((first_round - 1 + n_hops.astype(np.int64), block, target))
         stages.append(Stage(config, int(n_hops.max(initial=0)), distance))
         first_round += stages[-1].n_rounds
         has_block = distance <= held
@@ -625,9 +625,7 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
         return None
 
     # Each arrival takes one circuit, from a rank that had the block before its round.
-    turn, block, target = (
-        np.concatenate(column, dtype=np.int64) for column in zip(*columns, strict=True)
-    )
+    turn, block, target = (np.concatenate(column) for column in zip(*columns, strict=True))
     arrivals = Arrivals(turn, block, target, np.ones_like(turn), stages)
     receipts = receive_routed(
         sequence,
