@@ -206,10 +206,13 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
                 about_s = n_rounds * (fixed_s + whole_s / pieces)
                 choices.append(_PieceChoice(about_s, pieces, depth, sequence))
 
-    # The fastest by this formula come first, as a short limit leaves the last ones out. Plans with
-    # too many sends to be laid out in the time that is left are not simulated (`is_affordable`).
+    # One piece, then 2 or 3, then 4 to 7, and so on, each time the fastest by this formula first:
+    # a long simulation may end with a slow plan or none, but all short ones come before it. A
+    # short limit leaves the last ones out, and plans with too many sends to be laid out in the
+    # time that is left are not simulated (`is_affordable`).
     has_skipped = False
-    for choice in sorted(choices, key=lambda choice: (choice.about_s, choice.pieces)):
+    choices.sort(key=lambda choice: (choice.pieces.bit_length(), choice.about_s, choice.pieces))
+    for choice in choices:
         pieces = choice.pieces
         if not is_affordable((n - 1) * pieces, clock):
             has_skipped = True

@@ -141,9 +141,11 @@ def take_best_offer(
             if has_memory and (smallest is None or offer.n_sends < smallest.n_sends):
                 smallest = offer
 
-            # It has to fit into the memory and into the time, for which the first one need not
-            # ask if it has few sends, and to be of use.
-            is_quick = not waiting and offer.n_sends <= QUICK_SENDS
+            # It has to be of use, and to fit into the memory and into the time. For this the first
+            # one need not ask if it has few sends, nor one with no more than the best one so far,
+            # which would be laid out in its place.
+            most_sends = waiting[0].n_sends if waiting else QUICK_SENDS
+            is_quick = offer.n_sends <= most_sends
             if not has_memory:
                 too_large_s = min(too_large_s, offer.seconds)
             elif not is_quick and not is_affordable(offer.n_sends, clock, reserve=RESERVE):

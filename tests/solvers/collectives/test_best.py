@@ -156,6 +156,25 @@ def test_without_time_the_smallest_offer_is_made() -> None:
     assert take_best_offer(offers[:1], without_limit, below_s=2.0).limit is om.Limit.MEMORY
 
 
+def test_an_offer_of_less_work_than_the_best_one_needs_no_time_of_its_own() -> None:
+    """Before, the larger one was made in the time that was called too short for this."""
+    seconds = [0.0]
+
+    def offer(time_s: float, n_sends: int) -> Offer[Laid]:
+        return Offer(time_s, n_sends, "", lambda: Laid(om.CollectivePlan(time_s=time_s)))
+
+    def list_offers() -> Iterator[Offer[Laid]]:
+        yield offer(2.0, SENDS_PER_S // 2)
+        seconds[0] = 0.9
+        yield offer(1.0, SENDS_PER_S // 10)
+        raise AssertionError("there is time for one plan alone")
+
+    clock = Clock(limits=om.Limits(time_s=1.0), now=lambda: seconds[0], started=0.0)
+    taken = take_best_offer(list_offers(), clock)
+    assert taken.laid is not None and taken.laid.time_s == 1.0
+    assert taken.limit is om.Limit.TIME
+
+
 def test_an_interrupt_while_offers_are_listed_ends_with_the_best_of_them() -> None:
     def list_offers() -> Iterator[Offer[Laid]]:
         for seconds in (3.0, 2.0):
