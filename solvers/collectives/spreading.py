@@ -352,7 +352,7 @@ class Arrivals(NamedTuple):
     """All rounds, in their order."""
 
 
-class RoutedBlocks(NamedTuple):
+class RoutedArrivals(NamedTuple):
     """Blocks that come to ranks over one circuit or several; arrays by arrival."""
 
     owner: NDArray[np.int32]
@@ -410,7 +410,7 @@ def choose_routes(source, width, distance, blocks, begin, links, load, loads):
         where no circuit comes.
     distance : int array, shape (owners, ranks)
         That of a `Stage`.
-    blocks : RoutedBlocks
+    blocks : RoutedArrivals
     begin : int array, shape (rounds + 1,)
         The blocks of a round are those from ``begin[round]`` up to ``begin[round + 1]``.
     links : int array, shape (pieces, links, 3)
@@ -520,7 +520,7 @@ def receive_routed(
         weight = np.ones(len(arrivals.turn))
     first_link = np.zeros(len(arrivals.turn) + 1, dtype=np.int64)
     np.cumsum(arrivals.n_links, out=first_link[1:])
-    blocks = RoutedBlocks(arrivals.owner, arrivals.target, first_link, weight)
+    blocks = RoutedArrivals(arrivals.owner, arrivals.target, first_link, weight)
 
     # Stage by stage, the routes of the pieces that come in its rounds: from round `first` up to
     # `behind`, which is that of the next stage. Where all ranks do the same, loads are counted at
