@@ -92,7 +92,7 @@ def _measure(solution: Solution, options: dict[str, Any]) -> tuple[Any, list[Any
     signal to crosstalk in dB, and of the spread of delays in seconds, None for no limit.
     """
     from optmatch import settle_free_cells
-    from optmatch.model.device import frequency_of_nm
+    from optmatch.model.device import distances_hz
     from optmatch.optics import Budget, measure_optics
 
     use_one_thread()
@@ -110,8 +110,7 @@ def _measure(solution: Solution, options: dict[str, Any]) -> tuple[Any, list[Any
     if wavelengths_nm is not None:
         if options["frequencies"] is not None:
             raise click.UsageError("either --frequencies or --wavelengths")
-        center_hz = frequency_of_nm(cells.device.wavelength_nm)
-        frequencies_hz = [frequency_of_nm(nm) - center_hz for nm in wavelengths_nm]
+        frequencies_hz = distances_hz(wavelengths_nm, cells.device.wavelength_nm)
 
     idle: Any = options["idle"] or "cross"
     if idle == "least-leak":

@@ -18,7 +18,7 @@ phase grows along the way (:math:`e^{+j\varphi}`). T is symmetric: backwards it 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, Any
@@ -129,6 +129,12 @@ def frequency_of_nm(wavelength_nm: float) -> float:
     if not wavelength_nm > 0.0:
         raise InputError(f"a wavelength of {wavelength_nm:g} nm: must be > 0", where="wavelengths")
     return SPEED_OF_LIGHT_M_PER_S / wavelength_nm * 1e9
+
+
+def distances_hz(wavelengths_nm: Iterable[float], center_nm: float) -> list[float]:
+    """Return the optical frequencies of wavelengths, as distances from that of `center_nm`."""
+    center_hz = frequency_of_nm(center_nm)
+    return [frequency_of_nm(nm) - center_hz for nm in wavelengths_nm]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -29,7 +29,7 @@ from optmatch.model import (
     integer,
     schedule_of,
 )
-from optmatch.model.device import DEFAULT_DEVICE, frequency_of_nm
+from optmatch.model.device import DEFAULT_DEVICE, distances_hz, frequency_of_nm
 from optmatch.model.numbers import refuse_entries
 from optmatch.optics.figures import Loop, Optics
 from optmatch.verify.light import circuit_matrices, ideal_matrix
@@ -48,6 +48,7 @@ def measure_optics(
     *,
     idle: Idle | ArrayLike = ...,
     frequencies_hz: Sequence[float] = ...,
+    wavelengths_nm: Sequence[float] | None = ...,
     seed: int = ...,
 ) -> Optics: ...
 @overload
@@ -58,6 +59,7 @@ def measure_optics(
     device: Device | CellDevice | str,
     idle: Idle | ArrayLike = ...,
     frequencies_hz: Sequence[float] = ...,
+    wavelengths_nm: Sequence[float] | None = ...,
     seed: int = ...,
 ) -> Optics: ...
 @overload
@@ -68,6 +70,7 @@ def measure_optics(
     *,
     idle: Idle | ArrayLike = ...,
     frequencies_hz: Sequence[float] = ...,
+    wavelengths_nm: Sequence[float] | None = ...,
     seed: int = ...,
 ) -> Optics: ...
 def measure_optics(
@@ -77,6 +80,7 @@ def measure_optics(
     *,
     idle: Idle | ArrayLike = "cross",
     frequencies_hz: Sequence[float] = (0.0,),
+    wavelengths_nm: Sequence[float] | None = None,
     seed: int = 0,
 ) -> Optics:
     """Compute what light does on a chip that follows a schedule: losses, crosstalk, power.
@@ -104,6 +108,8 @@ def measure_optics(
         Optical frequencies, as distances from one at which the phase of every way through a cell
         or a waveguide is a multiple of a whole turn. A delay tau adds ``2 pi f tau``, and couplers
         split as the device says for that wavelength (`Device.coupler_slope_per_nm`).
+    wavelengths_nm
+        Instead of `frequencies_hz`: wavelengths in nm.
     seed
         Draws the phase errors of the chip, if the device has any.
 
@@ -166,6 +172,11 @@ def measure_optics(
     graph: CellGraph = fabric.graph
     schedule = _schedule_of(fabric, answer)
     cells = with_cell_phases(fabric, cells_of(chosen_device, graph.n_cells))
+    if wavelengths_nm is not None:
+        if np.ravel(frequencies_hz).tolist() != [0.0]:
+            raise InputError("either frequencies_hz or wavelengths_nm", where="wavelengths_nm")
+        wavelengths = frozen("wavelengths_nm", wavelengths_nm, 1, np.float64).tolist()
+        frequencies_hz = distances_hz(wavelengths, cells.device.wavelength_nm)
     frequencies = frozen("frequencies_hz", frequencies_hz, 1, np.float64)
     if not len(frequencies):
         raise InputError("frequencies_hz: at least one", where="frequencies_hz")

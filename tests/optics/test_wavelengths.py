@@ -86,6 +86,8 @@ def test_figures_over_wavelengths_are_those_of_the_oracle(
     wavelengths_nm = (1510.0, 1550.0, 1585.0)
     offsets_hz = [frequency_of_nm(nm) - frequency_of_nm(1550.0) for nm in wavelengths_nm]
     optics = om.measure_optics(solution.problem, schedule, device, frequencies_hz=offsets_hz)
+    same = om.measure_optics(solution, device, wavelengths_nm=wavelengths_nm)
+    assert same.band_rows() == optics.band_rows()
     matching = schedule.matchings[0]
     sources = np.arange(fabric.n_ports)
     rows = optics.band_rows()
@@ -195,3 +197,14 @@ def test_a_device_file_with_couplers_goes_through_the_commands(tmp_path: Path) -
         (("--wavelengths", "1550", "--frequencies", "0"), "either --frequencies or --wavelengths"),
     ):
         refused(message, *arguments, *wrong)
+
+
+def test_wavelengths_that_cannot_be_are_refused() -> None:
+    solution = om.solve(om.Routing(om.Benes(4), [1, 0, 3, 2]), seed=0)
+    with pytest.raises(om.InputError, match="either frequencies_hz or wavelengths_nm"):
+        om.measure_optics(solution, wavelengths_nm=[1550.0], frequencies_hz=[1e9])
+    with pytest.raises(om.InputError, match="a wavelength of 0 nm"):
+        om.measure_optics(solution, wavelengths_nm=[0.0])
+    for wrong in ([], [float("nan")]):
+        with pytest.raises(om.InputError):
+            om.measure_optics(solution, wavelengths_nm=wrong)
