@@ -325,7 +325,8 @@ def _print_solution(
     slots_of_planes = _slots_of_planes(solution)
     if len(slots_of_planes) > 1:
         rows["slots"] = f"{sum(slots_of_planes)} on {len(slots_of_planes)} planes"
-    elif slots_of_planes:
+    elif slots_of_planes and "rounds" not in solution.stats:
+        # The slots of a collective are its changes of circuits, which a row below counts.
         rows["slots"] = f"{slots_of_planes[0]}"
 
     rows |= describe_claims(solution)

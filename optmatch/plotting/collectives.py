@@ -229,9 +229,6 @@ _MOST_BLOCKS = 32
 # Sends that a page lists in all rounds together, so that it stays small.
 _MAX_SENDS = 20_000
 
-# Rounds that the name of a slot on a page lists.
-_MAX_NAMED_ROUNDS = 6
-
 
 def _bytes_between_ranks(plan: CollectivePlan) -> NDArray[np.float64]:
     """Sum the bytes of each round, source and destination, in rows in ascending order."""
@@ -253,10 +250,10 @@ def _most_bytes(plan: CollectivePlan, sent: NDArray[np.float64]) -> list[str]:
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page of a plan: slots, planes over time, or ranks over rounds.
+    """Collect the page of a plan: circuits by rounds, planes over time, or ranks over rounds.
 
-    A plan whose rounds are shared by planes has planes over time, one with a schedule its slots
-    (epochs, in which circuits stay), any other one ranks over rounds.
+    A plan whose rounds are shared by planes has planes over time, one with a schedule the circuits
+    of each round, any other one ranks over rounds.
     """
     _, plan = answered(solution, Collective, CollectivePlan)
     if plan.shares_bytes.size:
@@ -264,16 +261,13 @@ def page(solution: Solution) -> dict[str, Any]:
     if solution.schedule is None:
         return _rounds_page(solution, plan_of(solution))
 
-    # For each epoch its first rounds, each with the most bytes of a pair of ranks.
-    names = []
+    # The schedule has one slot for all rounds of an epoch, and the page a step for each round.
     sizes = _most_bytes(plan, _bytes_between_ranks(plan))
-    for epoch in range(solution.schedule.n_slots):
-        rounds = np.flatnonzero(plan.epoch_of_round == epoch)
-        texts = [f"{round_}: {sizes[round_]}" for round_ in rounds[:_MAX_NAMED_ROUNDS]]
-        if len(rounds) > _MAX_NAMED_ROUNDS:
-            texts.append("...")
-        names.append(f"rounds, and bytes to a peer: {', '.join(texts)}")
-    return page_data(solution, names=names)
+    names = [f"at most {size} to a peer" for size in sizes]
+    shown = page_data(solution, names=names, noun="round")
+    shown["epoch_of_round"] = plan.epoch_of_round.tolist()
+    shown["durations"] = [""] * plan.n_rounds
+    return shown
 
 
 def _shares_chart(plan: CollectivePlan) -> dict[str, Any]:

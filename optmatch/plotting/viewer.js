@@ -19,6 +19,7 @@
     `<dt>${esc(name)}</dt><dd>${chip ? `<span class="chip ${esc(value)}">${esc(value)}</span>` : esc(value)}</dd>`).join("");
   el("note").textContent = nCells ? `Loss at ${data.loss_db} dB per cell${data.loss_note}, coupling not counted.` : "";
   document.body.classList.toggle("without-cells", !nCells);
+  const capital = data.noun[0].toUpperCase() + data.noun.slice(1);
   el("slider").max = nSlots - 1;
   el("slider").disabled = nSlots < 2;
   document.body.classList.toggle("one-step", nSlots < 2);
@@ -48,11 +49,11 @@
 
   const most = Math.max(1, ...toggled.map((cells) => cells.length));
   el("chart").setAttribute("viewBox", `0 0 ${Math.max(1, nSlots - 1)} 1`);
-  el("chart").setAttribute("aria-label", "Cells toggled before each slot");
+  el("chart").setAttribute("aria-label", "Cells toggled before each " + data.noun);
   const barWidth = 0.72 * Math.min(1, nSlots / 30);
   el("chart").innerHTML = data.matchings.map((_, k) => {
     const height = Math.max(0.05, (toggled[k] || []).length / most);
-    return `<rect x="${k - barWidth / 2}" width="${barWidth}" y="${1 - height}" height="${height}"><title>slot ${k}: ${count((toggled[k] || []).length, "cell")} toggled</title></rect>`;
+    return `<rect x="${k - barWidth / 2}" width="${barWidth}" y="${1 - height}" height="${height}"><title>${data.noun} ${k}: ${count((toggled[k] || []).length, "cell")} toggled</title></rect>`;
   }).join("");
   const bars = [...el("chart").children].filter((node) => node.tagName === "rect");
 
@@ -162,7 +163,7 @@
     const longest = Math.max(0, ...circuits.map((c) => c.cells.length));
     const lit = nCells ? states[slot].filter((s) => s !== FREE).length : 0;
     const lost = circuits.filter((c) => !c.arrives).length;
-    const said = [`<span class="slot">${nSlots > 1 ? `Slot ${slot} of 0 to ${nSlots - 1}` : "One matching"}</span>`, `<span><b>${circuits.length}</b> circuit${circuits.length === 1 ? "" : "s"}</span>`];
+    const said = [`<span class="slot">${nSlots > 1 ? `${capital} ${slot} of 0 to ${nSlots - 1}` : "One matching"}</span>`, `<span><b>${circuits.length}</b> circuit${circuits.length === 1 ? "" : "s"}</span>`];
     if (nCells) said.push(`<span><b>${lit}</b> of ${nCells.toLocaleString("en")} cells lit</span>`, `<span><b>${toggled[slot].length}</b> toggled</span>`,
       `<span>longest <b>${longest}</b> cells, <b>${db(longest)}</b></span>`);
     if (data.names.length) said.splice(1, 0, `<span>${esc(data.names[slot])}</span>`);
@@ -178,15 +179,15 @@
     queueMicrotask(filter);
     if (followed < 0) {
       listed = -1;
-      el("list-title").textContent = "Circuits of this slot";
+      el("list-title").textContent = `Circuits of this ${data.noun}`;
       el("columns").innerHTML = `<tr>${["ports", ...heads].map((h) => `<th>${h}</th>`).join("")}</tr>`;
       el("rows").innerHTML = fast ? "" : circuits.map((c, k) =>
         row(`<button type="button">${dot(c)}${esc(label(c.source))} ${arrow} ${esc(label(c.destination))}</button>`, c.cells.length,
           `data-k="${k}" data-ports="${c.source} ${c.destination}"`, carried?.[c.source])).join("");
       return;
     }
-    el("list-title").textContent = `Port ${label(followed)} through all slots`;
-    el("columns").innerHTML = `<tr>${["slot: port", ...heads].map((h) => `<th>${h}</th>`).join("")}</tr>`;
+    el("list-title").textContent = `Port ${label(followed)} through all ${data.noun}s`;
+    el("columns").innerHTML = `<tr>${[data.noun + ": port", ...heads].map((h) => `<th>${h}</th>`).join("")}</tr>`;
     if (listed !== followed) el("rows").innerHTML = data.matchings.map((matching, k) => {
       const to = matching[followed], from = matching.indexOf(followed);
       const partner = data.bidirectional ? (to < 0 ? "idle" : `${arrow} ${label(to)}`) :
@@ -242,7 +243,7 @@
     slot = Math.min(nSlots - 1, Math.max(0, wanted));
     pinned = -1;
     el("slider").value = slot;
-    el("slider").setAttribute("aria-valuetext", `slot ${slot} of 0 to ${nSlots - 1}`);
+    el("slider").setAttribute("aria-valuetext", `${data.noun} ${slot} of 0 to ${nSlots - 1}`);
     drawCells();
     drawCircuits();
     say();
@@ -314,7 +315,7 @@
     const before = last === FREE ? "not set before" : `before: ${STATE[last]}`;
     const users = (through.get(cell) || []).map((c) => `<p class="quiet"><i class="dot" style="--c:${c.colour}"></i>${pair(c)}</p>`).join("");
     const fault = cell in data.faults ? `<p>${data.faults[cell]}</p>` : "";
-    return `<h3>cell ${cellName(cell)}: ${state}</h3>${fault}<p>${before}${toggled[slot].includes(cell) ? ", toggled for this slot" : ""}</p>` +
+    return `<h3>cell ${cellName(cell)}: ${state}</h3>${fault}<p>${before}${toggled[slot].includes(cell) ? ", toggled for this " + data.noun : ""}</p>` +
       (brief ? "" : users || '<p class="quiet">no circuit</p>');
   }
   function point(event) {

@@ -102,6 +102,7 @@ def viewer_page(
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     content_of_placeholder = {
         "title": html.escape(data["title"]),
+        "noun": str(data["noun"]),
         "style": _template("viewer.css"),
         "data": text.replace("<", "\\u003c"),  # no "</script>" can end the data early
         "light": _template("viewer_light.js") if shows_slots else "",
@@ -116,7 +117,11 @@ def viewer_page(
 
 
 def page_data(
-    shown: Drawable, *, cell_loss_db: float = CELL_LOSS_DB, names: Sequence[str] = ()
+    shown: Drawable,
+    *,
+    cell_loss_db: float = CELL_LOSS_DB,
+    names: Sequence[str] = (),
+    noun: str = "slot",
 ) -> dict[str, Any]:
     """Collect what the page of a schedule embeds, as plain values of JSON.
 
@@ -129,6 +134,8 @@ def page_data(
         The loss of a cell in dB.
     names
         The text that is said of each slot; slots that have names last for no known time.
+    noun
+        What the page calls a slot; only slots that are called so have a makespan.
 
     Returns
     -------
@@ -156,7 +163,7 @@ def page_data(
         - `matchings[slot][port]`: the destination, -1 for none; `bidirectional`: whether circuits
           carry both ways;
         - `states`: cell states of all slots, in base 64 of bytes of five cells each;
-        - `durations`, `names`: a text for each slot;
+        - `durations`, `names`: a text for each slot; `noun`: what a slot is called;
         - `colours`: those of circuits; `circuit_of_port`: the circuit whose colour a port has.
     """
     fabric, schedule = parts(shown)
@@ -179,10 +186,11 @@ def page_data(
     has_labels = fabric.labels != tuple(map(str, range(fabric.n_ports)))
 
     # The panel has slots, toggles and makespan, and what is known of a solution.
-    figures: list[list[Any]] = [["Slots", f"{schedule.n_slots}"]]
+    figures: list[list[Any]] = [[f"{noun.capitalize()}s", f"{len(names) or schedule.n_slots}"]]
     if schedule.cell_states is not None:
         figures.append(["Toggles", write_amount(int(toggles_data(schedule).counts.sum()))])
-    figures.append(["Makespan", write_amount(schedule.makespan_s, "s")])
+    if noun == "slot":
+        figures.append(["Makespan", write_amount(schedule.makespan_s, "s")])
     if isinstance(shown, Solution):
         fewest = shown.stats.get("slots_lower_bound")
         figures[0][1] += "" if fewest is None else f" (at least {fewest})"
@@ -221,6 +229,7 @@ def page_data(
         "durations": durations,
         "labels": list(fabric.labels) if has_labels else [],
         "names": list(names),
+        "noun": noun,
         "states": b64encode(packed_states).decode("ascii"),
     }
 

@@ -1,16 +1,21 @@
 // Where everything is, and where the light goes: the page traces it through the cell states itself.
 function readSchedule(data) {
   "use strict";
-  const nSlots = data.matchings.length, nCells = data.ends.length / 4;
+  const nCells = data.ends.length / 4;
   const BAR = 0, CROSS = 1, FREE = 2;
   const packed = atob(data.states), wide = Math.ceil(nCells / 5); // five cells in a byte, in base 3
-  const states = data.matchings.map((_, slot) => {
+  const statesOf = data.matchings.map((_, slot) => {
     const row = new Uint8Array(5 * wide);
     for (let k = 0; k < wide && packed; k++) {
       for (let n = packed.charCodeAt(slot * wide + k), cell = 5 * k; n; n = Math.floor(n / 3)) row[cell++] = n % 3;
     }
     return row.subarray(0, nCells);
   });
+
+  // rounds of a collective over the same circuits share a matching, and its states
+  const kept = data.epoch_of_round || [...data.matchings.keys()], nSlots = kept.length;
+  const states = kept.map((k) => statesOf[k]);
+  data.matchings = kept.map((k) => data.matchings[k]);
 
   // the geometry of mesh_data, with y downwards
   const at = [], axis = [], middle = []; // of terminals, of terminals, of cells

@@ -27,15 +27,10 @@
   el("legend").querySelector("ul").innerHTML = data.legend.filter((look, kind) => present.has(kind) && !look[4]).map(([name, colour]) =>
     `<li><i class="swatch" style="--c:${colour}"></i>${esc(name)}</li>`).join("");
   el("note").textContent = data.note || "";
-  el("noun").textContent = `${data.noun}s`;
-  el("previous").setAttribute("aria-label", `Previous ${data.noun}`);
-  el("next").setAttribute("aria-label", `Next ${data.noun}`);
-  el("slider").setAttribute("aria-label", capital);
   el("stage").setAttribute("aria-label", `The chosen ${data.noun}`);
   el("slider").max = nSteps - 1;
   el("slider").disabled = nSteps < 2;
   document.body.classList.toggle("one-step", nSteps < 2);
-  for (const option of el("speed").options) option.textContent = option.textContent.replace("slot", data.noun);
 
   // ---- a map: boxes, and lines between them ----
   let view = timed ? [0, data.span_s, 0, data.rows.length] : [...data.bounds];

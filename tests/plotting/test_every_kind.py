@@ -75,8 +75,8 @@ def test_the_page_in_a_browser(name: str, browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     page_text = viewer_page(answer_named(name))
     assert len(page_text) < 150_000
-    steps = len(embedded(page_text).get("steps") or embedded(page_text)["matchings"])
     data = embedded(page_text)
+    steps = len(data.get("steps") or data["durations"])
     viewport = {"width": 1300, "height": 800}
     options: Any = {"viewport": viewport, "color_scheme": "dark", "reduced_motion": "reduce"}
     page, noise = open_html(browser, tmp_path, page_text, **options)

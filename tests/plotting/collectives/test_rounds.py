@@ -1,5 +1,6 @@
 """Pictures of collectives agree with plans and studies."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.plotting import rounds_data, save_picture
+from optmatch.plotting import rounds_data, save_picture, viewer_page
+from optmatch.plotting.collectives import page as page_of
+from tests.helpers.command import call
 from tests.plotting.test_every_kind import check_texts
 
 
@@ -92,6 +95,29 @@ def test_bytes_are_said_once_and_rounds_are_numbered_in_round_steps() -> None:
     (ax,) = figure.axes
     assert "round; at most 15.62 kB to a peer" in ax.get_xlabel()
     assert [tick.get_text() for tick in ax.get_xticklabels()][:3] == ["0", "10", "20"]
+
+
+def test_a_collective_has_rounds_and_no_slots(tmp_path: Path) -> None:
+    """Changes of circuits were called slots: a ring of seven rounds had one, of another time."""
+    for fabric, n_rounds, n_epochs in ((om.IdealSwitch(8), 7, 1), (om.Benes(8), 3, 3)):
+        gather = om.Collective("all-gather", 8, 8e5, alpha_s=2.7e-6, fabric=fabric, delay_s=1e-6)
+        method = "ring" if n_epochs == 1 else "halving-doubling"
+        solution = om.solve(gather, method, seed=0)
+        data = page_of(solution)
+        rows = dict(row[:2] for row in data["figures"])
+        assert rows["Rounds"] == str(n_rounds) and not {"Slots", "Makespan"} & set(rows)
+        assert len(data["names"]) == len(data["durations"]) == n_rounds
+        assert len(data["matchings"]) == n_epochs == len(set(data["epoch_of_round"]))
+        scripts = re.compile("<script.*?</script>|<style.*?</style>", re.DOTALL)
+        page = scripts.sub("", viewer_page(solution))
+        assert "Previous round" in page
+        assert "slot" not in re.sub(r'(id|class)="[^"]*"', "", page).lower()
+
+    # The command says as much; other kinds have their slots.
+    file = tmp_path / "gather.json"
+    om.save(gather, file)
+    text = call("solve", str(file), "--seed", "0").stdout
+    assert "rounds" in text and "slots" not in text
 
 
 def test_late_ranks_are_named() -> None:
