@@ -87,24 +87,6 @@ class Passed(NamedTuple):
     """How long the circuit has to carry all of them."""
 
 
-@dataclass(eq=False, slots=True)
-class Waiting:
-    """A demand of which flows wait."""
-
-    added: int
-    """The tick at which it came."""
-    done: int
-    """The tick at which the last flow so far was complete."""
-    weight: float = 1.0
-    """How much its wait counts."""
-    deadline: int | None = None
-    """The tick by which it should be complete; None if there is none."""
-    flows: int = 0
-    """How many of its flows wait."""
-    has_lost: bool = False
-    """Whether a port that failed has lost a flow of it, so that it can never be complete."""
-
-
 class Urgency(NamedTuple):
     """How much a demand counts, and by when it should be complete."""
 
@@ -114,13 +96,28 @@ class Urgency(NamedTuple):
     """A tick; None if there is none."""
 
 
+@dataclass(eq=False, slots=True)
+class Waiting:
+    """A demand of which flows wait."""
+
+    added: int
+    """The tick at which it came."""
+    done: int
+    """The tick at which the last flow so far was complete."""
+    urgency: Urgency
+    flows: int = 0
+    """How many of its flows wait."""
+    has_lost: bool = False
+    """Whether a port that failed has lost a flow of it, so that it can never be complete."""
+
+
 PLAIN = Urgency()
 """The urgency of a demand of which nothing is said."""
 
 
 @dataclass(eq=False, slots=True)
 class Counts:
-    """Sums over the demands that are complete."""
+    """Sums over the demands that are complete, by deadline also over those that are lost."""
 
     weight: float = 0.0
     """Of all their weights."""
@@ -129,7 +126,7 @@ class Counts:
     with_deadline: int = 0
     """How many had a deadline."""
     late: int = 0
-    """How many of these were complete after it."""
+    """How many of these were complete after it, or never."""
 
 
 class FlowQueue:
@@ -186,8 +183,11 @@ class FlowQueue:
         # Demands of which flows wait, by the numbers that callers give them.
         self.waiting: dict[int, Waiting] = {}
 
-        # Demands of which nothing waits, but a part was lost.
+        # Demands of which nothing waits, but a part was lost; and in ticks of a circuit all that
+        # was carried so far, and all that was lost.
         self.n_lost = 0
+        self.carried = 0
+        self.lost = 0
 
         # Statistics of the demands that are complete, in ticks.
         self.completed = 0  # how many
@@ -210,9 +210,7 @@ class FlowQueue:
         They are due when all flows that wait then, these included, could have been served one
         after the other with a delay each.
         """
-        self.waiting[number] = Waiting(
-            added=now_tick, done=now_tick, weight=urgency.weight, deadline=urgency.deadline
-        )
+        self.waiting[number] = Waiting(added=now_tick, done=now_tick, urgency=urgency)
 
         # `_work` has the ticks of all flows that wait, and a delay for each.
         due = now_tick + self._work + sum(ticks + self._delay for _, ticks in parts)
@@ -433,6 +431,7 @@ class FlowQueue:
                 flows.popleft()
                 n_complete += 1
         carried = ticks - ticks_left
+        self.carried += carried
         self._total[place] = self._total.get(place, 0) - carried
 
         # Flows that were passed over in `look` are fewer now, and have less to carry.
@@ -468,7 +467,7 @@ class FlowQueue:
         """Take all flows of a circuit out of the queue: their demands can never be complete."""
         for flow in self._flows[place]:
             self.waiting[flow.demand].has_lost = True
-        self.take_back(place, self.total(place), now_tick)
+        self.lost += self.take_back(place, self.total(place), now_tick)
 
     def _take(self, flow: Flow, ticks: int, now_tick: int) -> None:
         """Shorten a flow, which is complete at `now_tick` if nothing is left.
@@ -501,12 +500,17 @@ class FlowQueue:
     def _close(self, number: int) -> None:
         """Take a demand out of `waiting` if none of its flows waits any more.
 
-        It is complete then, and added to the statistics in ticks, or a part of it was lost.
+        It is complete then, and added to the statistics in ticks, or a part of it was lost, which
+        no deadline is met by.
         """
         demand = self.waiting[number]
         if demand.flows:
             return
         del self.waiting[number]
+        weight, deadline = demand.urgency
+        if deadline is not None:
+            self.counts.with_deadline += 1
+            self.counts.late += demand.has_lost or demand.done > deadline
         if demand.has_lost:
             self.n_lost += 1
             return
@@ -518,12 +522,9 @@ class FlowQueue:
         self.longest_wait = max(self.longest_wait, wait)
         self.last_done = max(self.last_done, demand.done)
 
-        # Figures by weight and by deadline are counted beside.
-        self.counts.weight += demand.weight
-        self.counts.weighted_wait += demand.weight * wait
-        if demand.deadline is not None:
-            self.counts.with_deadline += 1
-            self.counts.late += demand.done > demand.deadline
+        # Figures by weight are counted beside.
+        self.counts.weight += weight
+        self.counts.weighted_wait += weight * wait
         if self.completions is not None:
             self.completions.append((number, demand.done))
 

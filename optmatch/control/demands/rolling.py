@@ -244,10 +244,9 @@ class RollingSchedule:
         self.planes: int = state.planes
         self._holds_every_matching = holds_every_matching(state.fabric)
 
-        # The same as exact numbers: the rate as its decimal digits say, and the delay in ticks of
-        # 1 fs, as are the clock (`_now`) and all times inside. `_next_demand` is the number of the
-        # next demand; `_n_slots` counts the slots that were committed.
-        self._rate = Fraction(repr(self.rate_bytes_per_s))
+        # The delay in ticks of 1 fs, as are the clock (`_now`) and all times inside.
+        # `_next_demand` is the number of the next demand; `_n_slots` counts the slots that were
+        # committed.
         self._delay = round(Fraction(repr(self.delay_s)) * TICKS_PER_S)
         self._now = state.now
         self._next_demand = state.next_demand
@@ -281,7 +280,6 @@ class RollingSchedule:
         self._chooser = SlotChooser(self._delay, state.switching)
         self._plan = QueuePlan(
             state.fabric,
-            self.delay_s,
             self._delay,
             state.time_limit_s,
             any_matching=self._holds_every_matching,
@@ -399,9 +397,9 @@ class RollingSchedule:
         The circuits of the port are down, also in slots that are committed. The spare takes over
         what waits for the port, with weights, deadlines and waits so far, and on an ideal switch
         its name too, as its fibre is moved. Without a spare this demand is taken out of the queue,
-        and each demand that has lost flows so is never complete: `figures` counts it as lost once
-        none of its other flows waits. The call takes as long as `save`, some 0.1 s where thousands
-        of flows wait.
+        and each demand that has lost flows so is never complete: `figures` counts it as lost, and
+        late if it had a deadline, once none of its other flows waits. What was served stays so.
+        The call takes as long as `save`, some 0.1 s where thousands of flows wait.
 
         Parameters
         ----------
@@ -435,23 +433,22 @@ class RollingSchedule:
         [0.0, 0.0, 4.0]
         """
         with self._tally.call("fail", port):
-            dead = self._find_working_port("port", port)
+            dead = self._find_port("port", port, has_failed=False)
             new_port = np.arange(self.fabric.n_ports)
             if spare is not None:
-                free = self._find_working_port("spare", spare)
+                free = self._find_port("spare", spare, has_failed=False)
                 if free == dead:
                     raise InputError("spare is the port that has failed", where="spare")
                 new_port[[dead, free]] = free, dead
             return self._move_ports(dead, new_port)
 
-    def _find_working_port(self, name: str, port: int | str) -> int:
-        """Return the number of a port, given by number or name, that has not failed before."""
+    def _find_port(self, name: str, port: int | str, *, has_failed: bool) -> int:
+        """Return the number of a port, given by number or name, that has failed, or has not."""
         number_of_port = self.fabric.find_port(port)
         check_parts(name, [number_of_port], self.fabric.n_ports, "ports")
-        if number_of_port in self.fabric.dead_ports:
-            raise InputError(
-                f"{self.fabric.describe_port(number_of_port)} has failed before", where=name
-            )
+        if (number_of_port in self.fabric.dead_ports) != has_failed:
+            said = "has not failed" if has_failed else "has failed before"
+            raise InputError(f"{self.fabric.describe_port(number_of_port)} {said}", where=name)
         return number_of_port
 
     def _move_ports(self, dead: int, new_port: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -526,15 +523,9 @@ class RollingSchedule:
         ((), [1, -1])
         """
         with self._tally.call("repair", port):
-            fabric = self.fabric
-            number_of_port = fabric.find_port(port)
-            check_parts("port", [number_of_port], fabric.n_ports, "ports")
-            if number_of_port not in fabric.dead_ports:
-                raise InputError(
-                    f"{fabric.describe_port(number_of_port)} has not failed", where="port"
-                )
-            faults = set(fabric.faults) - {Fault("dead-port", number_of_port)}
-            repaired = Faulty.of(fabric.intact, sorted(faults))
+            failure = Fault("dead-port", self._find_port("port", port, has_failed=True))
+            faults = set(self.fabric.faults) - {failure}
+            repaired = Faulty.of(self.fabric.intact, sorted(faults))
             self._go_on(replace(self._snapshot(), fabric=repaired))
 
     def _go_on(self, state: RollingState) -> None:
@@ -644,8 +635,7 @@ class RollingSchedule:
         """
         overdue = self._queue.most_overdue(self._now, uncommitted.reserved)
         if self._state.aim == "completion" and overdue is None:
-            has_circuits = self._n_slots > 0
-            return self._plan.take_slot(uncommitted, present_matching if has_circuits else None)
+            return self._plan.take_slot(uncommitted, present_matching)
 
         # Where not every matching can be held, the choice is among those of a plan; None offers
         # all matchings.
@@ -702,19 +692,23 @@ class RollingSchedule:
         Returns
         -------
         dict
-            ``queued_bytes``; ``waiting``, demands that are not complete; ``completed``, and how
-            long these took on average and at most, ``mean_wait_s`` and ``max_wait_s``; when the
-            last one was complete, ``completion_s``; the weighted mean of their waits,
-            ``weighted_wait_s``; how many of them had a deadline, ``with_deadline``, and were
-            complete after it, ``late``; ``lost``, demands of which `fail` has taken out a part and
-            nothing else waits; ``slots`` committed so far, and on a fabric that cannot hold every
-            matching how many plans were not found in time, ``late_plans``;
+            ``queued_bytes``; ``served_bytes``, what circuits and packets have carried so far, of
+            demands that are not complete, too; ``lost_bytes``, what `fail` has taken out.
+            ``waiting``, demands of which flows wait; ``completed``, and how long these took on
+            average and at most, ``mean_wait_s`` and ``max_wait_s``; when the last one was
+            complete, ``completion_s``; the weighted mean of their waits, ``weighted_wait_s``;
+            ``lost``, demands of which `fail` has taken out a part and nothing else waits. How many
+            complete or lost demands had a deadline, ``with_deadline``, and how many of these were
+            lost or complete after it, ``late``. ``slots`` committed so far, and on a fabric that
+            cannot hold every matching how many plans were not found in time, ``late_plans``;
             ``calls[call, outcome]``, and ``call_s[call]``, how long they took.
         """
         queue = self._queue
         counts = queue.counts
         return {
             "queued_bytes": float(self.queued_bytes.sum()),
+            "served_bytes": queue.carried / TICKS_PER_S * self.rate_bytes_per_s,
+            "lost_bytes": queue.lost / TICKS_PER_S * self.rate_bytes_per_s,
             "waiting": len(queue.waiting),
             "completed": queue.completed,
             "mean_wait_s": queue.wait / max(1, queue.completed) / TICKS_PER_S,
@@ -902,8 +896,11 @@ class RollingSchedule:
 
         Each port can send, and receive, a part of what a circuit carries in this time.
         """
-        # Each port may send and receive so much, in ticks of a circuit.
-        share = Fraction(repr(self._state.packet_bytes_per_s)) / self._rate
+        # Each port may send and receive so much, in ticks of a circuit; rates are exactly what
+        # their decimal digits say.
+        share = Fraction(repr(self._state.packet_bytes_per_s)) / Fraction(
+            repr(self.rate_bytes_per_s)
+        )
         packet_ticks = int(share * (now_tick - self._now))
         ticks_of_source = [packet_ticks] * self.fabric.n_ports
         ticks_of_destination = [packet_ticks] * self.fabric.n_ports

@@ -93,11 +93,13 @@ class RollingState:
     weighted_done: tuple[Amount, Amount] = (0.0, 0.0)
     """Of complete demands: their weights together, and their weights times waits."""
     deadlines_done: tuple[Index, Index] = (0, 0)
-    """Of complete demands: those that had a deadline, and those that were complete after it."""
+    """Of complete and lost demands: those that had a deadline, and those that missed it."""
     lost: tuple[Index, ...] = ()
     """The numbers of waiting demands of which a failed port has lost a part."""
     n_lost: Index = 0
     """Demands of which nothing waits, but a part was lost."""
+    carried: tuple[Index, Index] = (0, 0)
+    """The ticks of all that circuits and packets have carried, and of all that was lost."""
     # By plane: the last committed matching, shape (planes, n), the states of the cells, shape
     # (planes, cells), and the tick from which the plane is free. Then the slots that are not over.
     held: Annotated[NDArray[np.int32], Axes(2)] | None = None
@@ -189,6 +191,7 @@ class RollingState:
         queue.completed, queue.wait, queue.longest_wait, queue.last_done = self.done
         queue.counts = Counts(*self.weighted_done, *self.deadlines_done)
         queue.n_lost = self.n_lost
+        queue.carried, queue.lost = self.carried
         urgency_of_demand: dict[int, Urgency] = {}
 
         # A row of `waiting`: the demand, the tick at which it came, and that of its last
@@ -199,7 +202,7 @@ class RollingState:
                 self.deadlines[row] if self.deadlines else None,
             )
             urgency_of_demand[number] = urgency
-            queue.waiting[number] = Waiting(added, served, *urgency, has_lost=number in self.lost)
+            queue.waiting[number] = Waiting(added, served, urgency, has_lost=number in self.lost)
         for source, destination, demand, ticks, due in self.flows:
             place = (source, destination)
             queue.append(Flow(place, demand, ticks, due, *urgency_of_demand[demand]))
@@ -212,8 +215,8 @@ class RollingState:
         """
         # `waiting` maps the number of a demand to what the queue knows of it.
         demands = queue.waiting.values()
-        weights = tuple(demand.weight for demand in demands)
-        deadlines = tuple(demand.deadline for demand in demands)
+        weights = tuple(demand.urgency.weight for demand in demands)
+        deadlines = tuple(demand.urgency.deadline for demand in demands)
         counts = queue.counts
         return replace(
             self,
@@ -223,6 +226,7 @@ class RollingState:
             deadlines_done=(counts.with_deadline, counts.late),
             lost=tuple(k for k, demand in queue.waiting.items() if demand.has_lost),
             n_lost=queue.n_lost,
+            carried=(queue.carried, queue.lost),
             waiting=tuple((k, demand.added, demand.done) for k, demand in queue.waiting.items()),
             flows=tuple((*f.place, f.demand, f.ticks, f.due) for f in queue.flows()),
             done=(queue.completed, queue.wait, queue.longest_wait, queue.last_done),

@@ -365,14 +365,12 @@ def schedule(
     # The demand is a full matrix now or, if it was sparse and has many ports, a list of entries;
     # each form has a planner of its own. A previous answer is brought to the ticks of this demand.
     former = None
+    if previous is not None:
+        former = _former_plan(previous, demand.n_ports, demand.tick_s)
     if isinstance(demand.entries, np.ndarray):
-        if previous is not None:
-            former = _former_plan(previous, len(demand.entries), demand.tick_s)
         lines = LineSums.of_matrix(demand.entries)
         plan = plan_matrix(demand.entries, demand.delay_ticks, deadline, former, lines)
     else:
-        if previous is not None:
-            former = _former_plan(previous, demand.entries.n_ports, demand.tick_s)
         lines = LineSums.of(demand.entries)
         plan = plan_entries(demand.entries, demand.delay_ticks, deadline, former)
     bound_s = lines.bound(demand.delay_ticks) * demand.tick_s
@@ -413,6 +411,7 @@ same full matrix."""
 class _EntriesInTicks(NamedTuple):
     """A demand of an ideal switch, counted in ticks."""
 
+    n_ports: int
     entries: Entries | NDArray[np.int64]
     """Those that are not zero, row by row; or the whole matrix, ``demand[source, destination]``,
     shape (n, n), if most places have a demand."""
@@ -471,7 +470,7 @@ def read_entries(matrix: AnyMatrix, delay_s: float, rate_bytes_per_s: float) -> 
         sources = placed.sources.astype(np.int32)
         destinations = placed.destinations.astype(np.int32)
         entries = Entries(n_ports, sources, destinations, scaled.demand)
-    return _EntriesInTicks(entries, scaled.delay, scaled.tick_s, names)
+    return _EntriesInTicks(n_ports, entries, scaled.delay, scaled.tick_s, names)
 
 
 def _is_plain(matrix: object) -> bool:

@@ -388,10 +388,8 @@ class QueuePlan:
     ----------
     fabric
         The switch.
-    delay_s
-        The reconfiguration delay in seconds.
     delay
-        The same in ticks.
+        The reconfiguration delay in ticks.
     limit_s
         How long a plan may take, in seconds; None for a number of steps.
     any_matching
@@ -399,11 +397,10 @@ class QueuePlan:
     """
 
     def __init__(
-        self, fabric: Fabric, delay_s: float, delay: int, limit_s: float | None, any_matching: bool
+        self, fabric: Fabric, delay: int, limit_s: float | None, any_matching: bool
     ) -> None:
         """Begin without a plan of the queue."""
         self._fabric = fabric
-        self._delay_s = delay_s
         self._delay = delay
         self._limit_s = limit_s
         self._any_matching = any_matching
@@ -420,7 +417,7 @@ class QueuePlan:
         """Whether demand has come or gone since."""
 
     def take_slot(
-        self, uncommitted: Uncommitted, present_matching: NDArray[np.int32] | None
+        self, uncommitted: Uncommitted, present_matching: NDArray[np.int32]
     ) -> SlotChoice:
         """Take the next slot out of a plan, the one for which the switch has to change least.
 
@@ -433,12 +430,10 @@ class QueuePlan:
         plan = self.make(uncommitted)
         ports = np.arange(len(uncommitted.left))
         serves = (plan.matchings != IDLE) & (uncommitted.left[ports, plan.matchings] > 0)
-        keeps = np.zeros_like(serves)
-        if present_matching is not None:
-            keeps = serves & (plan.matchings == present_matching)
+        keeps = serves & (plan.matchings == present_matching)
 
         # Slots that need no change come first, then those that keep the most circuits.
-        goes_on = (keeps | ~serves).all(axis=1) & (present_matching is not None)
+        goes_on = (keeps | ~serves).all(axis=1)
 
         # lexsort sorts by its last key, and among equals by the first one: slots that go on, then
         # the most circuits kept.
@@ -510,7 +505,9 @@ class QueuePlan:
 
     def _solve(self, uncommitted: Uncommitted) -> PlannedSlots:
         """Plan for a fabric that cannot hold every matching, by the default method of `Demand`."""
-        demand = Demand(self._fabric, uncommitted.left / TICKS_PER_S, delay_s=self._delay_s)
+        demand = Demand(
+            self._fabric, uncommitted.left / TICKS_PER_S, delay_s=self._delay / TICKS_PER_S
+        )
         solution = solve(demand, seed=0, time_limit_s=self._limit_s)
         if solution.schedule is None:
             self.n_late += 1

@@ -129,7 +129,36 @@ def test_a_demand_that_has_lost_a_flow_is_never_complete(tmp_path: Path) -> None
     figures = rolling.figures()
     assert [number for number, _ in completions] == [1]
     assert (figures["waiting"], figures["completed"], figures["lost"]) == (0, 1, 1)
-    assert (figures["with_deadline"], figures["max_wait_s"]) == (0, figures["completion_s"])
+    assert (figures["with_deadline"], figures["late"]) == (1, 1), "it can never be in time"
+    assert figures["max_wait_s"] == figures["completion_s"]
+
+
+def test_what_was_served_and_what_is_lost_is_told_in_bytes(tmp_path: Path) -> None:
+    """Three demands that all meet a failed port were 0 completed and 0 late, and no more."""
+    rolling = om.RollingSchedule(om.IdealSwitch(4), delay_s=0.5, packet_bytes_per_s=0.01)
+    matrix = np.array([[0, 4, 0, 1], [0, 0, 2, 0], [3, 0, 0, 0], [1, 0, 2, 0]])
+    for deadline_s in (100.0, 0.5, None):
+        rolling.add(matrix, deadline_s=deadline_s)
+    rolling.add(0, 3, 1.0)
+    taken = rolling.take_back(np.where(matrix == 2, 1, 0)).sum()
+    rolling.next_slot()
+    rolling.advance(2.0)
+    served = 3 * matrix.sum() + 1 - taken - rolling.queued_bytes.sum()
+    assert served > 1 and rolling.figures()["served_bytes"] == pytest.approx(served)
+    lost = rolling.fail(1).sum()
+    assert rolling.figures()["lost_bytes"] == pytest.approx(lost)
+    rolling.save(tmp_path / "rolling.json")
+    rolling = om.RollingSchedule.load(tmp_path / "rolling.json")
+    rolling.repair(1)
+    rolling.add(1, 2, 5.0, deadline_s=1000.0)
+    while rolling.next_slot() is not None:
+        rolling.advance(rolling.next_free_s)
+    figures = rolling.figures()
+    total = 3 * matrix.sum() + 6 - taken
+    assert figures["served_bytes"] + figures["lost_bytes"] == pytest.approx(total)
+    assert figures["lost_bytes"] == pytest.approx(lost)
+    assert (figures["waiting"], figures["completed"], figures["lost"]) == (0, 2, 3)
+    assert (figures["with_deadline"], figures["late"]) == (3, 2)
 
 
 def test_a_port_fails_however_long_the_queue_is() -> None:
