@@ -849,7 +849,7 @@ def lay_phases(
 
 
 def list_sequences(problem: Collective, clock: Clock) -> Iterator[CircuitSequence]:
-    """List the circuits that are tried for a gather: those that stay, and some that change.
+    """List the circuits that are tried for a gather: some that change, and those that stay.
 
     Those that change first spread data nearby, then far. At any time each rank r has circuits to
     r + s, modulo n, for the same few *shifts* s. Example for 64 ranks with two ports, and one
@@ -861,8 +861,6 @@ def list_sequences(problem: Collective, clock: Clock) -> Iterator[CircuitSequenc
     Together they reach all distances from 0 to 63. The 8 is the *base*: a distance is a number of
     two digits to this base, and each set of circuits serves one digit.
     """
-    for topology in list_topologies(problem, clock):
-        yield CircuitSequence.of([topology], two_way=problem.two_way)
     # With p ports data can reach p + 1 times as many ranks in each round, if circuits change every
     # round. That takes log(n) to the base p + 1 sets of circuits; one more is tried.
     n = problem.n_ranks
@@ -879,6 +877,11 @@ def list_sequences(problem: Collective, clock: Clock) -> Iterator[CircuitSequenc
             if rounds:
                 held = (rounds,) * count
                 yield CircuitSequence.of(topologies, held, two_way=problem.two_way)
+
+    # Those that stay come last, and graphs that are no circulants behind all: without them one
+    # rank stands for all, and a gather is known in a millisecond.
+    for topology in list_topologies(problem, clock):
+        yield CircuitSequence.of([topology], two_way=problem.two_way)
 
 
 def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way: bool) -> int:
