@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
@@ -320,9 +320,7 @@ def break_cells(graph: CellGraph, stuck: NDArray[np.int8]) -> CellGraph:
     mate[cut] = -1
     new = np.setdiff1d(np.flatnonzero(mate < 0), graph.perimeter)
     perimeter = np.concatenate([graph.perimeter, new]).astype(np.int32)
-    return CellGraph(
-        mate=mate, ends=graph.ends, perimeter=perimeter, stuck=stuck, names=graph.names
-    )
+    return replace(graph, mate=mate, perimeter=perimeter, stuck=stuck)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -101,8 +101,11 @@ class Decomposer:
         return self.former
 
     def _held_part(self, matching: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return what the fabric holds of ``matching[source]``, shape (n,): here all of it."""
-        return matching
+        """Return what the fabric holds of ``matching[source]``, shape (n,): here all, or nothing.
+
+        A term joins all ports: without a matching that leaves some idle, sums of lines stay equal.
+        """
+        return matching if (matching != IDLE).all() else np.full_like(matching, IDLE)
 
     def states(self, plan: Plan) -> NDArray[np.int8] | None:
         """Return ``states[slot, cell]`` of a decomposition made here; None without a fabric."""

@@ -1,6 +1,7 @@
 """Fabrics with faults: the way of light, for every method and the verifier."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 import optmatch as om
 from optmatch.fabrics import UNREACHED, Faulty
+from optmatch.fabrics.faults import break_cells
 from optmatch.fabrics.light import trace
 from optmatch.io.files import problem_from_tree, problem_to_tree
 from optmatch.model import BAR, CROSS, FREE, IDLE
@@ -277,3 +279,8 @@ def test_demands_on_what_is_left(method: str) -> None:
     problem = om.Demand(mesh, demand, delay_s=0.1)
     solution = om.solve(problem, method, seed=0, limits=om.Limits(iterations=2))
     assert (solution.schedule.matchings[:, 2] == IDLE).all()
+
+
+def test_cells_stay_where_they_are_placed() -> None:
+    graph = replace(om.Benes(8).graph, placed=True)
+    assert break_cells(graph, np.full(graph.n_cells, FREE, dtype=np.int8)).placed

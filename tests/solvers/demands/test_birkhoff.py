@@ -241,3 +241,17 @@ def test_what_stuffing_adds_is_not_held() -> None:
 def test_a_matrix_that_is_unbalanced_is_an_error_of_the_demand() -> None:
     with pytest.raises(InputError, match="sums to 3 s of circuit time, row 0 to 1 s"):
         Demand.from_matrix([[1, 0], [1, 2]], objective="matchings")
+
+
+@pytest.mark.parametrize("method", ["greedy-cover", "solstice", "eclipse", "best"])
+def test_a_start_whose_slots_leave_ports_idle_is_no_mistake(method: str) -> None:
+    """The sums of a matrix are equal; those of what such slots leave of it are not."""
+    matrix = np.array([[1, 1, 3], [1, 3, 1], [3, 1, 1]])
+    before = matrix.copy()
+    before[0, 0] = 0
+    start = om.solve(om.Demand(om.IdealSwitch(3), before, delay_s=1.0), method, seed=0)
+    problem = om.Demand(om.IdealSwitch(3), matrix, objective="matchings")
+    for of_problem in ("best", "ilp"):
+        solution = om.solve(problem, of_problem, seed=0, start=start)
+        assert om.verify(solution).ok
+        assert solution.objective == 3
