@@ -5,12 +5,15 @@
 Each problem is solved by the command line in a process of its own: with kernels that are kept,
 with an empty kernel cache, with caches that cannot be written, without a home folder, and without
 compiling. Wherever the warm run of a setting has an answer the other has one, and its counted time
-is at most 10 % and a tenth of a second longer. Prints a table, in Markdown, and ends with 1 where
-that does not hold. It compiles all kernels twice, so it takes minutes; times are of the clock.
+is at most 10 % and a tenth of a second longer. Times are of the clock, and the machine may do
+other things: where a pair differs, it runs again, up to three times, with a new empty cache.
+Prints a table, in Markdown, and ends with 1 where no pair held. It compiles all kernels twice, so
+it takes minutes.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +23,9 @@ from typing import Any, NamedTuple
 from tests.helpers.command import INSTANCES
 
 LIMIT_S = 1.0
+
+MOST_RUNS = 3
+"""How often a cold and a warm run are compared until they hold."""
 
 MORE_TIME = 0.1
 """By which part, and by how many seconds, counted time may be longer than in a warm run."""
@@ -139,8 +145,13 @@ def run_all(parts_of_names: list[str]) -> bool:
                 if key not in warm_runs:
                     solve_once(problem, setting.warm_environment)  # keeps its kernels
                     warm_runs[key] = solve_once(problem, setting.warm_environment)
-                warm = warm_runs[key]
-                cold = solve_once(problem, setting.environment)
+                cold, warm = solve_once(problem, setting.environment), warm_runs[key]
+                for _ in range(MOST_RUNS - 1):
+                    if not find_faults(cold, warm):
+                        break
+                    shutil.rmtree(Path(folder) / "empty", ignore_errors=True)
+                    cold = solve_once(problem, setting.environment)
+                    warm = solve_once(problem, setting.warm_environment)
                 faults = find_faults(cold, warm)
                 if faults:
                     all_held = False
