@@ -282,6 +282,20 @@ def test_a_side_that_the_configuration_blocks_is_blocked_at_each_reading(
         assert sonic.read_statuses()["2B"] == "blocked"
 
 
+def test_one_side_in_both_spellings_of_the_table_joins_nothing(
+    agent: SonicAgent, sonic: SonicSwitch
+) -> None:
+    """Both rows are of the side 3A; nothing is told of 4B until the last rows."""
+    circuit = CrossConnect("3A", "4B")
+    told = {"status": "tuned", "target_simplex_port_id": "4B"}
+    for table in ("OCS_PORT", "OCS_PORT_TABLE"):
+        agent.state.hset(f"{table}|3A", mapping=told)
+    assert sonic.wait([circuit], 0.0).status_of_untuned == {circuit: "absent"}
+    for table in ("OCS_PORT", "OCS_PORT_TABLE"):
+        agent.state.hset(f"{table}|4B", mapping={**told, "target_simplex_port_id": "3A"})
+    assert not sonic.wait([circuit], 0.0).status_of_untuned
+
+
 def test_labels_in_another_encoding_are_in_nobodys_way(
     agent: SonicAgent, sonic: SonicSwitch
 ) -> None:

@@ -453,15 +453,18 @@ class SonicSwitch:
                     asked.append((circuit, target))
         rows = self._read_fields(keys, "status", "target_simplex_port_id")
 
+        # A side may have a row in each table, so sides that confirm are counted, and not rows.
         statuses_of_circuit: dict[CrossConnect, list[str]] = {}
+        confirmed = set[tuple[CrossConnect, str]]()
         for (circuit, target), (status, told_target) in zip(asked, rows, strict=True):
             if status is not None and (told_target == target or status == "failed"):
                 statuses_of_circuit.setdefault(circuit, []).append(status)
+                confirmed.add((circuit, target))
         # Both sides have to confirm the circuit, but one that has failed is enough to fail it.
         return {
             circuit: _joint_status(*statuses)
             for circuit, statuses in statuses_of_circuit.items()
-            if len(statuses) >= 2 or "failed" in statuses
+            if confirmed >= {(circuit, side) for side in circuit} or "failed" in statuses
         }
 
     def claim(self, owner: str) -> None:
