@@ -180,8 +180,9 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
 
     # The first piece takes about `depth` rounds from the root to all ranks, and the others follow,
     # one in a round for each port: p pieces take about depth - 1 + p / lanes rounds. A round takes
-    # fixed_s + whole_s / p seconds. The product is least for p = sqrt((depth - 1) lanes whole_s /
-    # fixed_s). Numbers near it are tried (`near`), and small ones.
+    # fixed_s + whole_s / p seconds. The product of both is least for p = sqrt((depth - 1) lanes
+    # whole_s / fixed_s), which is 80 for depth 5, 2 lanes, 8 ms and 10 us. Numbers near it are
+    # tried (`near`), and small ones.
     choices: list[_PieceChoice] = []
     for depth, sequence in chain(
         _list_static(problem), _list_changing(problem), _list_growing(problem)
@@ -230,7 +231,10 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
 
 
 def _simulate(problem: Collective, choice: _PieceChoice) -> Receipts | None:
-    """Simulate a broadcast in pieces, the chunks of the receipts; None if it was given up."""
+    """Simulate a broadcast: the result tells when each piece comes to each rank, and from where.
+
+    A piece is a chunk of these receipts. None if the simulation was given up.
+    """
     # A pipeline takes about depth + pieces - 1 rounds. A plan of four times as many is of no use;
     # one pass over all configurations is added, as a circuit that is needed may come up last.
     n = problem.n_ranks

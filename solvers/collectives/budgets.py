@@ -202,6 +202,9 @@ def _bound_worst_loss(loss_db: FloatArray, pairs: IntArray, is_free: BoolArray) 
     loses at least the d-th least of the losses out of its rank, and likewise in. This holds for
     each rank that a role may be on. If m free roles need as many circuits as a role or more, they
     are on m different ranks: one of them loses at least what the role would on its m-th best rank.
+
+    Example: 4 free roles with one circuit each, and ranks on which such a role loses 1, 1, 2 and 3
+    dB. All four ranks are taken, so that some circuit loses 3 dB.
     """
     # Column d of the sorted losses is the d-th least one of a rank, and column 0 that of a role
     # without circuits.
@@ -297,9 +300,9 @@ def _exchange_ranks(
 ) -> _Order:
     """Lower the worst loss of a plan by tabu search, one threshold after the other.
 
-    Each threshold is the next loss below the worst one so far. It is reached when no circuit of
-    the plan is above it; one that is not reached in `_MOST_MOVES` moves ends the search, and so
-    does `bound_db`, below which no order comes. ``needed[source role, destination role]`` is 1
+    Each threshold is the next loss below the worst one so far, and is reached when no circuit of
+    the plan is above it. The search ends with a threshold that is not reached in `_MOST_MOVES`
+    moves, or at the lower bound `bound_db`. ``needed[source role, destination role]`` is 1
     where the plan has a circuit, ``loss_db[source rank, destination rank]`` is infinite over the
     budget, and ``is_free[role]`` tells whether another rank may play the role. The result has the
     best order, None if each had a circuit over its budget, and `bound_db` as it was given.

@@ -84,7 +84,7 @@ class Circulant(NamedTuple):
 
     @property
     def hops(self) -> int:
-        """Hops of the blocks of one rank, and blocks that it sends."""
+        """The hops of all blocks of one rank: a rank sends as many blocks, those of others too."""
         return int(self.exponents.sum())
 
     @property
@@ -102,11 +102,12 @@ class Circulant(NamedTuple):
 
 @inner_kernel
 def count_terms(shifts, two_way, work):
-    """Add up of how many shifts each offset is a sum, at least; `FAR` if some is no sum.
+    """Count the fewest terms of all offsets as sums of shifts; `FAR` if one is no such sum.
 
     Breadth-first search from offset 0, modulo the number n of offsets. With 8 offsets and the
-    shifts 1 and 3 the result is 1 + 2 + 1 + 2 + 3 + 2 + 3 = 14. Two-way shifts can be subtracted,
-    too. `work`, shape (2, n), is scratch.
+    shifts 1 and 3 the offsets 1 = 1, 2 = 1 + 1, 3 = 3, 4 = 1 + 3, ..., 7 = 1 + 3 + 3 have 1 + 2 +
+    1 + 2 + 3 + 2 + 3 = 14 terms. Two-way shifts can be subtracted, too. `work`, shape (2, n), is
+    scratch.
     """
     distance = work[0]
     queue = work[1]
@@ -136,9 +137,9 @@ def count_terms(shifts, two_way, work):
 def exchange_shifts(shifts, two_way, draws, work):
     """Exchange shifts for others as long as offsets become sums of no more terms.
 
-    Local search: the rows of `draws` are exchanges to try, the place of a shift in `shifts` and
-    one less than another shift for it. One is taken back if all offsets together need more terms.
-    Changes `shifts`; `work` is scratch of `count_terms`, whose result for them is returned.
+    Local search: a row (k, s) of `draws` is an exchange to try, by which ``shifts[k]`` becomes s +
+    1. It is taken back if all offsets together need more terms. Changes `shifts`, and returns the
+    terms that they need in the end; `work` is scratch of `count_terms`.
     """
     least = count_terms(shifts, two_way, work)
     for number in range(len(draws)):
@@ -291,10 +292,11 @@ def choose(problem: Collective, clock: Clock) -> tuple[Circulant, bool]:
     """
     n = problem.n_ranks
 
-    # First plans whose hops are known at once. Shifts of mixed radices, such as 1, 4 and 16: the
-    # most configurations come first, and are taken however long they take to be written down. Then
-    # a configuration for each value of a digit, and one hop for each digit that is not 0; with one
-    # digit blocks go straight to their places.
+    # First plans whose hops are known at once: shifts of mixed radices, such as 1, 4 and 16, with
+    # as many hops as a digit says; then a configuration for each value of a digit, and one hop for
+    # each digit that is not 0. With a single digit blocks go straight to their places. The first
+    # plan, with digits of radix 2, has few hops, and is taken however long it takes to be written
+    # down.
     digit_counts = range((n - 1).bit_length(), 0, -1)
     quick = [route_digits(n, split_rounds(n, k)) for k in digit_counts]
     quick += [route_digit_values(n, split_rounds(n, k)) for k in digit_counts]
@@ -314,11 +316,14 @@ def choose(problem: Collective, clock: Clock) -> tuple[Circulant, bool]:
         circuit_bytes = n_hops * problem.block_bytes / problem.lanes
         return seconds_of(problem, fewest_rounds(n, k), circuit_bytes, n_changes=k - 1)
 
-    # Then other shifts: the numbers of configurations by ascending bounds, as long as one may be
-    # faster than the best time, and if there is time for the paths over so many shifts, which take
-    # k k n steps.
+    # Then other shifts. The paths over k shifts take k k n steps, so that there is time for the
+    # numbers of configurations up to `most`. Nothing is left out by that if these are all, or if
+    # more could not be faster even with one hop for each block, which is n - 1 hops.
     most = min(n - 1.0, math.sqrt(STEPS_PER_S * max(0.0, clock.remaining_s) / n))
     is_whole &= most == n - 1 or bound_s(int(most) + 1, n - 1) >= best_s
+
+    # The numbers of configurations by ascending bounds, as long as one may be faster than the best
+    # plan. A path may take each shift any number of times, or twice, or once (`MOST_TIMES`).
     bounds_s = {k: bound_s(k, add_up_hops(ranks_at_hops(n, k))) for k in range(1, int(most) + 1)}
     for k in sorted(bounds_s, key=lambda k: bounds_s[k])[:COUNTS_TRIED]:
         if bounds_s[k] >= best_s:

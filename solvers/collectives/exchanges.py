@@ -87,8 +87,9 @@ def list_exchange_offers(
 ) -> Iterator[Offer[Laid]]:
     """List plans of an all-to-all over several ports, with their time, before they are made.
 
-    Between many ranks circulants come first: their plans store the blocks of one rank alone. Of
-    these only plans that may take less than `below_s` seconds are listed.
+    Between many ranks circulants that change come first: their plans list the blocks of one rank
+    alone, and are made soonest. The list of them ends where the changes alone take `below_s`
+    seconds, the time of a plan that is known.
 
     Raises
     ------
@@ -276,8 +277,10 @@ def _offer_direct(problem: Collective, n_shifts: int) -> Offer[Laid]:
     between 9 ranks with four one-way ports there are two, of the shifts 1 to 4 and 5 to 8.
     """
     # The shifts 1 to `largest` are dealt out to the circulants. The last one has the first shifts
-    # again where too few are left for it. A two-way shift is n / 2 at most, and serves both ways;
-    # with an odd number of lanes, one leads to the opposite rank in every circulant instead.
+    # again where too few are left for it. A two-way shift is n / 2 at most, and serves both ways.
+    # If the number of lanes is odd, the lane left over leads to the rank opposite in every
+    # circulant, and n / 2 needs no turn: of 10 ranks the largest shift is 5 with four lanes, and 4
+    # with five.
     n = problem.n_ranks
     largest = n - 1
     if problem.two_way:
@@ -285,9 +288,10 @@ def _offer_direct(problem: Collective, n_shifts: int) -> Offer[Laid]:
     n_rounds = -(-largest // n_shifts)
     groups = np.resize(np.arange(1, largest + 1), (n_rounds, n_shifts))
 
-    # If the last circulant is only for the shift n / 2, opposite ranks get two circuits in it, and
-    # each carries half of their block. Between 10 ranks with four ports the shifts are 1 and 2, 3
-    # and 4, 5 and again 1: shift 5 takes one lane, 1 two, and the lane left over is opposite, too.
+    # If nothing but the shift n / 2 is left for the last circulant, opposite ranks get two
+    # circuits in it, and each carries half of their block. Between 10 ranks with four ports the
+    # shifts are 1 and 2, 3 and 4, 5 and again 1: in the last circulant shift 5 takes one lane,
+    # shift 1 two lanes, and the fourth lane leads to the rank opposite, too.
     n_blocks_in_turn = float(n_rounds)
     if problem.two_way and n == 2 * largest and (largest - 1) % n_shifts == 0:
         n_blocks_in_turn -= 0.5
@@ -354,7 +358,11 @@ def _list_pair_offers(problem: Collective) -> Iterator[Offer[Laid]]:
 
 
 def _lay_pairs(problem: Collective, sequence: CircuitSequence, is_last: NDArray[np.bool_]) -> Laid:
-    """Lay the all-to-all of `_list_pair_offers`, whose paths are followed back from their ends."""
+    """Lay an all-to-all over rounds of pairs, following the blocks of rank 0 back from their ends.
+
+    ``is_last[round, rank]`` tells whether the fewest hops to a rank, up to this round, end with
+    one in it. ``sequence`` has the pairs.
+    """
     n = problem.n_ranks
     rank = np.arange(n)  # where the block of each offset is after the round
     columns: list[tuple[IntArray, ...]] = []

@@ -119,14 +119,13 @@ def find_routes(
     below_s: float,
     clock: Clock,
 ) -> Receipts | None:
-    """Find the routes of all pieces of some owners' blocks, by rounds.
+    """Find the routes by which blocks of some owners come to all ranks, as receipts.
 
-    `owners` are the ranks whose blocks of `block_bytes` spread, each cut into so many `pieces`.
-    The `relay` tells in which round each rank gets the block. A rank that is new in a round gets
-    each piece from the nearest rank that had it before the round, over a shortest route; routes
-    are chosen so that the busiest circuit of the round carries little. The `sequence` is that of
-    the relay, or the same with all circuits reversed. Blocks of an uneven all-to-all weigh as
-    much as their bytes; all others weigh 1.
+    `owners` are the ranks whose blocks of `block_bytes` spread, each cut into `pieces`. The
+    `relay` tells in which round each rank gets a block: over a shortest route from the nearest
+    rank that had it before the round. Routes are chosen so that the busiest circuit of the round
+    carries little. The `sequence` is that of the relay, or the same with all circuits reversed.
+    Blocks of an uneven all-to-all weigh as much as their bytes; all others weigh 1.
 
     The result is None if some rank is not reached, if the plan takes `below_s` seconds or longer
     even with equal bytes on all circuits, or if its links are too many for the memory. Raises
@@ -238,9 +237,9 @@ class Chain(NamedTuple):
 def list_chains(problem: Collective, *, in_parts: bool) -> list[Chain]:
     """List the best rounds over one ring, over two rings one after the other, and so on.
 
-    Those over two rings and more are the best for several shifts of the first ring, `BEST_CHAINS`
-    of them, as the formula knows one kind of circulants. Of a broadcast `in_parts` asks for the
-    gather of its parts, and else the whole buffer goes to all.
+    For two rings and more the `BEST_CHAINS` best shifts of the first ring have a chain each, as
+    the formula is exact for one kind of circulants alone. In a broadcast the whole buffer goes to
+    all; with `in_parts` the chains are those of a gather of its parts.
 
     Each stride divides the one before, and is a multiple of the shift of its ring; the last stride
     over a ring is the shift. Example with 64 ranks and two rings: strides 32, 16 and 8 over the
@@ -261,10 +260,10 @@ def list_chains(problem: Collective, *, in_parts: bool) -> list[Chain]:
 
     def time_s(before: int, stride: int, shift: int) -> float:
         """Return the seconds of a round by which blocks come from one stride to the next."""
-        # The new ranks of a block: so many between each two that have it, and behind the last one;
-        # the places that the block goes onward to all of them, and to the farthest one. With 20
-        # ranks the stride 8 leaves two gaps, 0 to 8 and 8 to 16, and 3 ranks behind 16: with the
-        # stride 2 there are 3 new ranks in each gap, and 1 behind.
+        # The new ranks of a block: `n_between` between each two that have it, and `n_behind`
+        # behind the last one; `places` that the block goes onward to all of them together, and to
+        # the farthest one. With 20 ranks the stride 8 leaves two gaps, 0 to 8 and 8 to 16, and 3
+        # ranks behind 16: with the stride 2 there are 3 new ranks in each gap, and 1 behind.
         n_whole, n_left = divmod(n, before)
         n_between = before // stride - 1
         n_behind = max(0, n_left - 1) // stride
@@ -272,9 +271,11 @@ def list_chains(problem: Collective, *, in_parts: bool) -> list[Chain]:
         places = stride * (n_whole * n_between * (n_between + 1) + n_behind * (n_behind + 1)) / 2
         farthest = min(before - stride, (n - 1) // stride * stride)
 
-        # Blocks that leave a rank, over all circuits on their way; lanes may lead as many times as
-        # far. The root of a broadcast alone has a block, of n times the bytes. Each block of an
-        # all-to-all for a new rank goes together with those for the ranks up to the next one.
+        # The blocks that a rank sends, over all its lanes: a hop for each new rank at least, or as
+        # many as there are circuits on the way; with several lanes a circuit may lead as many
+        # times as far. The root of a broadcast alone has a block, of n times the bytes. Each block
+        # of an all-to-all for a new rank goes together with those for the ranks up to the next
+        # one.
         n_blocks = max(float(n_new), places / shift / problem.lanes)
         if problem.flow.from_root and not in_parts:
             n_blocks = n * ((min(before, n) - 1) // stride)

@@ -365,22 +365,24 @@ def _assign_rounds(scheme: Scheme, wave_order: _WaveOrder, count: int) -> IntArr
         _line_up_phases(scheme, wave_order.together, rail_turn, link_turn)
     else:
         # Each wave starts one round after the wave before it, and goes on to its next phase at
-        # once: wave k is k rounds behind the first one everywhere. Only a phase that waits for
-        # its copies (``scheme.waits``) leaves the rails of the wave idle for a round. If both of 2
-        # phases wait, the first wave copies in the rounds 0 and 2, and has rails in 1 and 3.
+        # once: wave k is k rounds behind the first one everywhere. A phase copies in the round
+        # after the rails of the phase before, and has its rails in the same round, or one round
+        # later if they wait for these copies. If both of 2 phases wait, the first wave copies in
+        # the rounds 0 and 2, and has rails in 1 and 3.
         delay_of_wave = np.arange(count)
-        last_turn = -1  # the round on rails of the first wave in the phase before
+        turn_of_first_wave = -1  # its last round on rails
         for phase in range(phases):
-            link_turn[phase] = last_turn + 1 + delay_of_wave
-            last_turn += 1 + scheme.waits[phase]
-            rail_turn[phase] = last_turn + delay_of_wave
+            link_turn[phase] = turn_of_first_wave + 1 + delay_of_wave
+            turn_of_first_wave += 1 + scheme.waits[phase]
+            rail_turn[phase] = turn_of_first_wave + delay_of_wave
     if phases:
         link_turn[phases] = rail_turn[phases - 1] + 1
 
-    # A copy costs no time of its own if rails carry another wave in the same round. There is no
-    # other wave if there is one alone, or if all travel together, and nothing is on rails before
-    # phase 0. Spare copies then come one round later, beside the rails of their own phase. In an
-    # eager order they stay early, which saves rounds but costs their time.
+    # A copy costs no time of its own in a round in which rails carry data. Spare copies that would
+    # have their round alone therefore come one round later, beside the rails of their own phase:
+    # where no other wave is on rails meanwhile, as there is one wave, or all travel together; and
+    # in phase 0, before which nothing is on rails. In an eager order they stay early, which saves
+    # rounds but costs their time.
     has_no_other_wave = wave_order.together or count == 1
     turns: list[IntArray] = []
     for move in scheme.moves:
@@ -480,8 +482,9 @@ def _bound_all_sizes_s(problem: Collective, plan: _Plan) -> float:
     addition it waits in rounds that only the other medium uses, which last as long as the latency
     of that one at least. The larger of the two sums, of links and of rails, counts.
     """
-    # Links are medium 0 and rails medium 1; all arrays but `is_used` are by medium. Each wave is
-    # loaded as if it were all of the data, so that wave 0 alone tells the sums over all rounds.
+    # Links are medium 0 and rails medium 1; all arrays but `is_used` are by medium. The loads of a
+    # wave are counted as if it were all of the data. Added up over all rounds they are the same
+    # for each wave, so that wave 0 alone is looked at.
     latencies_s, rates_bytes_per_s = _list_media(problem)
     is_used = np.asarray(plan.loads.any(axis=(2, 3)))  # [medium, round]
     busiest_blocks = plan.loads[..., 0].sum(axis=1).max(axis=1)
@@ -573,9 +576,8 @@ def _ends_and_chunks(
     island 0 to rank 1 of island 1 becomes four sends: from rank 1 to 3, 3 to 5, 5 to 7, 7 to 1.
 
     The results are the sources, targets and chunks, each ``[island, row]``: the island whose data
-    move, and the row of the move. If `stored_ranks` is 0, all islands are listed. Else it is the
-    number of ranks of an island: the plan stores the chunks of island 0 alone, and the results
-    have one row.
+    move, and the row of the move. If `stored_ranks` is 0, the data of all islands are listed;
+    else those of island 0 alone, as the plan stores the chunks of its ranks for all.
     """
     places = problem.island
     islands = problem.n_ranks // places

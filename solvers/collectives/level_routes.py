@@ -183,6 +183,7 @@ def _put_on_route(blocks, block, routes, prices, size):
 @inner_kernel
 def _exceeds_load(blocks, block, routes, most_load):
     """Tell whether a circuit on the route of a block carries more than ``most_load[round]``."""
+    # `rank` is where the block is before the round.
     rank = blocks.source[block]
     for round_index in range(len(most_load)):
         lane = routes.lane_of[block, round_index]
@@ -195,7 +196,9 @@ def _exceeds_load(blocks, block, routes, most_load):
 
 @inner_kernel
 def _reach_rank(search, round_index, rank, cost, lane, rank_before):
-    """Note a route that is at a rank before a round, if it is cheaper than the one that is known.
+    """Keep a route that is at a rank before a round, if it is cheaper than the one that is known.
+
+    It comes from `rank_before` over `lane` in the round before, at the price `cost` so far.
 
     Changes ``search.cost``, ``lane_to`` and ``rank_before`` at ``[round_index, rank]``, and adds a
     rank that is new in the round to ``search.reached``.
@@ -305,8 +308,8 @@ def begin_routing(blocks: RoutedBlocks) -> tuple[BlockRoutes, RouteSearch]:
 def list_level_routes(blocks: RoutedBlocks, clock: Clock) -> Iterator[BlockRoutes]:
     """Yield the routes of all blocks after each of `SWEEPS` sweeps, in which loads get more level.
 
-    The arrays are the same each time, and change from sweep to sweep. The routes end early if the
-    clock has run out, or after `MOST_STEPS` looks at circuits; a sweep that is cut off yields
+    The arrays are the same each time, and change from sweep to sweep. There are fewer sweeps if
+    the clock has run out, or after `MOST_STEPS` looks at circuits; one that is cut off yields
     nothing.
     """
     # The mean load of a circuit, if all blocks take shortest routes: each block loads as many
@@ -350,7 +353,7 @@ def list_level_routes(blocks: RoutedBlocks, clock: Clock) -> Iterator[BlockRoute
 
 
 class LevelRoutes(NamedTuple):
-    """The routes of all blocks of an all-to-all in so many rounds."""
+    """The routes of all blocks of an all-to-all, as sends."""
 
     sends: list[RoundSends]
     """The sends of each round; a chunk is ``source * ranks + destination``."""

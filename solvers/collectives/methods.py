@@ -135,11 +135,11 @@ def _find_plan(
     start: Solution | None,
     clock: Clock,
 ) -> FoundPlan:
-    """Find the plan of a method; all plans below `math.inf` seconds are of use.
+    """Find the plan of a method, which may take any time (`math.inf` seconds).
 
-    Where nothing is sent, all methods have the same plan: that of `ring`, or of `direct`. `best`
-    alone uses `on_event`, and tries the plan of a former solution, `start`.
+    `best` alone uses `on_event`, and tries the plan of a former solution, `start`.
     """
+    # One rank, or no data: nothing is sent, and the plan of each method is that of a known one.
     if problem.steps is None and problem.n_ranks == 1:
         return _follow_algorithm("ring", problem, clock, math.inf)
     if problem.steps is None and not problem.size_bytes:
@@ -151,8 +151,8 @@ def _find_plan(
 
 
 def suits(problem: Collective, name: str) -> bool:
-    """Tell whether a method takes a problem; what methods do stands at `FINDERS`."""
-    # Islands have one method of their own, and steps that are given one, too.
+    """Tell whether a method takes a problem; what the method of each name does is in `FINDERS`."""
+    # Islands have a method of their own, and so have steps that the problem states.
     if problem.island > 1 or name == "islands":
         return problem.island > 1 and name == "islands"
     if problem.steps is not None:
@@ -160,9 +160,9 @@ def suits(problem: Collective, name: str) -> bool:
     if name in ALGORITHMS:
         return fits(problem, name)
 
-    # What each other method needs. All-reduce sums for all (`is_all_reduce`), and an all-to-all
-    # has a block for each pair of ranks. Blocks of different sizes may be cut (`may_be_cut`) if
-    # chunks may have any size.
+    # What the other methods ask for: an operation (an all-reduce sums for all, an all-to-all has a
+    # block for each pair of ranks), blocks of equal or of different sizes, and one-way or two-way
+    # ports. Blocks may be cut anywhere unless chunks are aligned.
     n = problem.n_ranks
     flow = problem.flow
     is_all_reduce = flow.sums_for_all and n > 1
@@ -201,9 +201,9 @@ def suits(problem: Collective, name: str) -> bool:
 
 
 def single_rounds(problem: Collective) -> dict[str, Rounds]:
-    """List the rounds of all known algorithms that fit, as if each rank had one port.
+    """List the rounds of all known algorithms that fit, by name, as if each rank had one port.
 
-    The result ``rounds[algorithm]`` is by the name of the algorithm.
+    `overlap` shares the bytes of such rounds among several planes.
     """
     alone = problem
     if problem.lanes > 1:
@@ -229,8 +229,9 @@ def _find_overlapped(problem: Collective, clock: Clock, below_s: float) -> Found
         shares, bound_s = share(read_steps(problem, None), clock)
         return FoundPlan(lay_shares(problem, None, shares), {}, lower_bound=bound_s)
 
-    # Before an algorithm is planned its time is that without any change of circuits. How long it
-    # takes to share out its bytes depends on the clock, hence offers state 0 sends.
+    # Each algorithm promises the time of its rounds without any change of circuits, which no plan
+    # of it beats. The search that shares out its bytes heeds the clock itself: the offer states no
+    # work, 0 sends.
     offers: list[Offer[Laid]] = []
     for name, rounds in single_rounds(problem).items():
         steps = read_steps(problem, rounds)
@@ -254,7 +255,8 @@ def _find_around_late_rank(problem: Collective, clock: Clock, below_s: float) ->
     ready, it exchanges data with each of them in turn; after each meeting both have a whole sum.
     Whole sums are copied to all ranks meanwhile.
     """
-    # There are n - 1 other ranks, and one chunk for each of them.
+    # There are n - 1 other ranks, and one chunk for each. `after` are the rounds from when the
+    # late rank is ready; those in which the others add up their data come before them.
     n = problem.n_ranks
     after = Rounds(list_late_sends(n).astype(np.int64), n - 1)
     rounds = list_rounds_around(problem, after, n - 1)
@@ -345,7 +347,7 @@ def _find_planned(
     clock: Clock,
     below_s: float,
 ) -> FoundPlan:
-    """Find the plan of a search that gives nothing but its plan."""
+    """Find the plan of a search that has neither statistics nor a lower bound."""
     return FoundPlan(find(problem, clock), {}, limit=clock.exceeded(iterations=0))
 
 
@@ -353,6 +355,7 @@ def _find_circulant(problem: Collective, clock: Clock, below_s: float) -> FoundP
     """Find the fastest all-to-all on shifts; its limit is the time if some had to be left out."""
     chosen, is_whole = circulant.choose(problem, clock)
     laid = lay_circulant_exchange(problem, chosen)
+    # Without a limit of time only memory has left some out, and no longer search would find them.
     limit = clock.exceeded(iterations=0)
     if not is_whole and math.isfinite(clock.remaining_s):
         limit = limit or Limit.TIME
@@ -417,7 +420,7 @@ def _list_graph_offers(problem: Collective, clock: Clock, below_s: float) -> Ite
 
 
 def _find_between_islands(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
-    """Plan a collective of ranks in groups, which copy inside while circuits between them send."""
+    """Plan a collective of ranks in islands, which copy inside while rails between them send."""
     laid, limit = find_island_plan(problem, clock)
     return FoundPlan(laid, {}, limit=clock.exceeded(iterations=0) or limit)
 
@@ -997,22 +1000,32 @@ def _count_exchange_rounds(problem: Collective, name: str, held: tuple[int, ...]
 
 
 def _stores_blocks(problem: Collective, name: str) -> bool:
-    """Tell whether a search begins with a circulant that stores the blocks of one rank alone."""
+    """Tell whether the first plans of a search list the sends of one rank for those of all.
+
+    Three searches begin with circulants, on which all ranks do the same. Where the sends of all
+    ranks are too many to be listed (`ranks_to_store`), such a plan lists those of the blocks of
+    rank 0 alone, and is made in a moment. An all-to-all of 1,024 ranks on the shifts 1, 2, 4, ...,
+    512 has 5 million sends, and lists 5,000.
+    """
     n = problem.n_ranks
-    if name == "circulant":  # an all-to-all on shifts 1, 2, 4, ...
-        return bool(ranks_to_store(n * n * (n - 1).bit_length() // 2))
+    n_sends = n * n  # a send for each block
+    # On the shifts 1, 2, 4, ... a block takes one hop for each 1 in its offset, which is half of
+    # the binary digits on average.
+    if name == "circulant":
+        return bool(ranks_to_store(n_sends * (n - 1).bit_length() // 2))
     if name not in ("topologies", "forwarding") or problem.flow.from_root:
         return False
-    n_sends = n * n
-    if name == "forwarding" or problem.lanes == 1:  # links count as sends, and so do hops of pairs
+    # Blocks that are forwarded, or go over pairs, take about log2(n) circuits, a send for each.
+    if name == "forwarding" or problem.lanes == 1:
         n_sends = int(n_sends * math.log2(n))
     return problem.demand_bytes is None and bool(ranks_to_store(n_sends))
 
 
 def _search_s(problem: Collective, name: str) -> float:
     """Estimate how many seconds of CPU a search takes until it has its first plan."""
-    # Each block comes to each rank, and takes about log2(n) hops in an all-to-all. A plan that
-    # stores the blocks of one rank has those alone.
+    # What comes to ranks: the block of each rank to all n, in each gather; of a broadcast its
+    # pieces; and one block to each rank if the plan lists those of one rank alone. A block of an
+    # all-to-all takes about log2(n) hops.
     n = problem.n_ranks
     n_receipts = n * n * problem.n_gathers
     if problem.flow.from_root:

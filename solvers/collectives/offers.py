@@ -66,10 +66,9 @@ def try_offers(
     """Build offers in their order, and yield the names and plans of those that have a plan.
 
     As long as there is no plan, every offer is built; `has_plan` tells whether there is one at
-    first. Afterwards an offer is passed over if it cannot be faster than `below_s` seconds and all
-    plans before (a promise within `RTOL` of these counts as equal), and offers for which there is
-    not enough time are added to `left_out`. Plans without a time, and those that the fabric does
-    not hold, are dropped.
+    first. Afterwards an offer is passed over if it promises no less than `below_s` seconds, or
+    than a plan before it (up to `RTOL`), and is added to `left_out` if there is not enough time
+    for it. Plans without a time, and those that the fabric does not hold, are dropped.
 
     Once there is a plan, an interrupt or the end of the time ends the tries: the former sets
     ``clock.interrupted``, the latter adds all other offers to `left_out`. Without a plan both are
@@ -119,12 +118,12 @@ def take_best_offer(
 ) -> TakenOffer:
     """Build the offers with the least promises, until no other one can be faster.
 
-    There is no plan if none takes less than `below_s` seconds, or if all are too large for the
-    memory. While none is collected, an offer of few sends (`QUICK_SENDS`) needs no time to be.
+    There is no plan if none takes less than `below_s` seconds, the time of a plan that is known,
+    or if all are too large for the memory.
 
     The search for offers ends early when `clock` has no time left, or only as much as it takes to
     lay out the best offer so far. Ctrl-C ends it, too, and the best one so far is built; it is
-    raised again if there is no offer yet, or if a plan of `below_s` seconds is known already.
+    raised again if there is no offer yet, or if `below_s` is finite, as a plan is known then.
 
     Example: offers of 3, 5 and 6 s. The first one is built, and its plan takes 5.5 s, as a rank is
     late. The second one is built, too, as it may take 5 s; the third one cannot be faster.
@@ -141,9 +140,9 @@ def take_best_offer(
             if has_memory and (smallest is None or offer.n_sends < smallest.n_sends):
                 smallest = offer
 
-            # It has to be of use, and to fit into the memory and into the time. For this the first
-            # one need not ask if it has few sends, nor one with no more than the best one so far,
-            # which would be laid out in its place.
+            # It has to be of use, and to fit into the memory and into the time. Time is not asked
+            # for if it has no more sends than the best offer so far, which would be laid out in
+            # its place; nor, while there is none, if it has few (`QUICK_SENDS`).
             most_sends = waiting[0].n_sends if waiting else QUICK_SENDS
             is_quick = offer.n_sends <= most_sends
             if not has_memory:
@@ -154,8 +153,8 @@ def take_best_offer(
                 waiting.append(offer)
                 waiting.sort(key=lambda offer: (offer.seconds, offer.n_sends))
 
-            # No more offers are looked for when the best one would not be laid out in time. This
-            # ends as where `offers` raises `TimeUp` itself.
+            # No more offers are looked for when there is just time to lay out the best one. That
+            # is told like a `TimeUp` that `offers` raise themselves: offers were not seen.
             if waiting and not is_affordable(waiting[0].n_sends, clock, reserve=RESERVE):
                 raise TimeUp("the time that is left is that of the best offer")
             if clock.remaining_s <= 0.0:

@@ -154,14 +154,13 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
         if candidate.time_s < best.time_s * (1 - 1e-12):
             best = candidate
 
-    # A proof may find better shares, too. The lower bound is the time of the best shares once it
-    # has come so near. All candidates count as one iteration, so that no proof begins if only one
-    # is allowed.
+    # A proof may find better shares, too. All candidates count as one iteration, so that no proof
+    # begins if only one is allowed.
     bound_s = 0.0
     if prove and best.share_s.size <= MOST_PARTS_PROVED and clock.exceeded(iterations=1) is None:
         bound_s, used = _prove_bound(steps, best, clock)
         best = min(best, _balance(steps, used), key=lambda shares: shares.time_s)
-        # The search counts in floats; times that agree to six digits are the same.
+        # The search counts in floats: a bound within a millionth of the time is the time.
         if bound_s >= best.time_s * (1 - 1e-6):
             bound_s = best.time_s
     return best, bound_s
@@ -249,8 +248,8 @@ def _extend(
 ) -> _Schedule:
     """Add a step to a schedule, such that all planes that take part in it end at the same time.
 
-    `chosen` are planes, those that can begin first in front. Those stay out that could only begin
-    when the others have ended.
+    `chosen` are planes in the order in which they can begin. A plane stays out if it could begin
+    only when those before it have ended.
 
     Example: 6 s of work, and planes that can begin at 0, 2 and 9 s. The first two end at (0 + 2 +
     6) / 2 = 4 s, and the third one stays out.

@@ -226,7 +226,7 @@ def assemble(
 
 
 def list_hops(problem: Collective, rounds: Rounds, n_rounds: int) -> HopLoads:
-    """List the hops of all sends: one for a direct send, one for each link of a forwarded send.
+    """List the circuits that all sends take: the hops by which a round is timed.
 
     With stored ranks they are those of the sends that are listed, each moved back to begin at one
     of the first ranks. Example: a send from 0 to 2 with the links 0-1 and 1-2 has two hops, each

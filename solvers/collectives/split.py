@@ -77,7 +77,7 @@ class _Routed(NamedTuple):
 
 
 def _part_of_busiest(seconds: FloatArray) -> FloatArray:
-    """Return the seconds of each rank as parts of the largest; all 0 if there are none."""
+    """Return ``seconds[rank]`` over the largest of them, from 0 to 1; all 0 if all are 0."""
     return seconds / (seconds.max() or 1.0)
 
 
@@ -173,7 +173,7 @@ class SplitSearch:
         return self.each_s * len(sequence) + self.problem.delay_s * n_delays
 
     def _try(self, sequence: Sequence) -> bool:
-        """Find routes over a sequence, and keep it as ``self.best`` if it is the fastest yet.
+        """Find routes over a sequence, and keep it as ``self.best`` if it is the fastest so far.
 
         Returns whether it is. A sequence that cannot be the fastest, or was tried before, is not
         routed. The time of a sequence of few ranks is added to ``self.routed``.
@@ -696,8 +696,12 @@ def _list_hops(
 ) -> Paths:
     """List the hops of paths, given from which rank each starts, and over which lane it goes on.
 
-    ``lane_of[path, round]`` is the lane, or `NO_LANE` where the path waits.
+    ``block[path]`` and ``source[path]`` are the block of a path and its first rank, and
+    ``lane_of[path, round]`` the lane, or `NO_LANE` where the path waits. A path from rank 2 with
+    the lanes 0, waits, 1 has a hop over lane 0 from rank 2 in round 0, and one over lane 1, from
+    where that circuit leads, in round 2.
     """
+    # ``rank[path]`` is where the path is before the round.
     rank = source.copy()
     rows = []
     for turn, lane in enumerate(lane_of.T):

@@ -160,9 +160,10 @@ class CircuitSequence:
     def ends(self) -> BothEnds:
         """Where all circuits lead and come from, with widths of rank 0 alone over circulants.
 
-        Over a circulant rank 0 stands for all ranks: ``width[configuration, lane, 0]`` counts the
-        lanes of equal shift. In pairs (`is_mirrored`) a circuit leads both ways, so that a rank
-        also receives from its peer. Other graphs have the widths of each rank.
+        Over a circulant rank 0 stands for all ranks: with the shifts 1, 3 and 1 of three lanes,
+        ``width[configuration, :, 0]`` is 2, 1 and 0. In pairs (`is_mirrored`) a circuit leads both
+        ways, so that a rank also receives from its peer. Other graphs have the widths of each
+        rank.
         """
         if self.shifts is None:
             return self.ends_by_rank
@@ -182,8 +183,10 @@ class BothEnds(NamedTuple):
     source: IntArray
     """``source[configuration, lane, rank]``: the rank from which data come over the port."""
     width: IntArray
-    """``width[configuration, lane, end]``: the circuits from the same source as this lane, at the
-    first lane of these; else 0. An end is the receiving rank, or 0 where all ranks are alike."""
+    """``width[configuration, lane, end]``: how many parallel circuits come from the source of this
+    lane. The number stands at the first of their lanes, and 0 at the others: a rank that hears
+    from rank 4 over lanes 0 and 2, and from rank 7 over lane 1, has the widths 2, 1 and 0. An end
+    is the receiving rank; where all ranks are alike, rank 0 alone stands for all."""
 
 
 class Receipts(NamedTuple):
@@ -368,9 +371,9 @@ class RoutedArrivals(NamedTuple):
 
 @inner_kernel
 def _gives_up(route, rows, weight, width, load, least_load):
-    """Give up a route if a circuit on it has a load of `least_load` or more; tell whether it had.
+    """Take a route off the loads if one of its circuits has `least_load` or more; tell whether.
 
-    `rows` are the first one of `route` that belongs to it, and the one behind its last one. All
+    `rows` are the first row of `route` that belongs to it, and the row behind its last one. All
     arrays are those of `choose_routes`.
     """
     is_loaded = False
@@ -581,9 +584,10 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
     Example: a ring of 4 ranks, each with one block and a circuit to the next rank. In each of 3
     rounds every rank gets one block, and all loads are 1.
     """
-    # In general block k is that of rank k, and is cut into all its pieces. Over circulants there
-    # are blocks of one piece each, which make loads more even: with 3 pieces rank 0 owns the
-    # blocks 0, 1 and 2.
+    # In general block k is that of rank k, and all its pieces come to a rank in the same round.
+    # Over circulants only the block of rank 0 is simulated, and its pieces are listed as blocks
+    # one after another, as if rank 0 owned 3 blocks of one piece in place of one of 3 pieces: the
+    # circuits of a round are then loaded more evenly.
     n = sequence.peer.shape[2]
     is_circulant = sequence.shifts is not None
     owner_of_block = np.arange(n)
@@ -669,17 +673,22 @@ def list_exchanged(receipts: Receipts, n_rotations: int) -> Carried:
     """List the sends of an all-to-all: blocks take the routes of the gather to their receivers.
 
     A block is followed backwards from its receiver, receipt by receipt, to its owner; all these
-    receipts become sends of this block alone. If the gather brings the block of rank 0 to rank 2
-    and on to rank 3, the block from 0 to 3 has the sends 0 to 2 and 2 to 3. Over circulants the
-    receipts are those of owner 0 alone, and are rotated to the first `n_rotations` owners, all or
-    those that are stored; else it is 1. Blocks of the gather are not cut; a chunk of the result is
-    ``source * n + destination``.
+    receipts become sends of this block alone. Blocks of the gather are not cut; a chunk of the
+    result is ``source * n + destination``.
+
+    Over circulants there are only the receipts of owner 0. They are turned 0, 1, ... places onward
+    for the first `n_rotations` owners, all or those that a plan stores. Over other graphs, whose
+    receipts are those of all owners, it is 1.
+
+    Example: 4 ranks on a one-way ring. The block of owner 0 comes to rank 1 by receipt 0, to rank
+    2 by receipt 1, from rank 1, and to rank 3 by receipt 2, from rank 2. The block from 0 to 3,
+    chunk 3, is followed back by the receipts 2, 1 and 0, and has these three sends. One place
+    onward they are those of the block from 1 to 0, chunk 1 * 4 + 0 = 4.
     """
     n = receipts.peer.shape[2]
-    # The gather brings each owner's data to each target once, by ``receipt_of[owner, target]``:
-    # the last hop of the block from this owner to this target. All arrays begin with these hops as
-    # they are (0 places onward), then the same 1 place onward, and so on. With 4 ranks the hop of
-    # owner 0 to receiver 3, one place onward, is that of owner 1 to receiver 0: block 1 * 4 + 0.
+    # The last hop of each block. ``receipt_of[owner, target]`` is the receipt by which the data of
+    # an owner come to a target. All owners that are turned to follow one after another: first the
+    # receipts as they are, 0 places onward, then all of them 1 place onward.
     owner = receipts.chunk
     receipt_of = np.full((n, n), -1)  # [owner, target], -1 where the target is the owner
     receipt_of[owner, receipts.target] = np.arange(len(owner))
@@ -688,9 +697,8 @@ def list_exchanged(receipts: Receipts, n_rotations: int) -> Carried:
     receipt = np.tile(np.arange(len(owner)), n_rotations)
     block = (owner[receipt] + places_onward) * n + receipts.turn_ranks(receiver, places_onward)
 
-    # All blocks are followed one hop back at a time, until they are at their owners: `before` is
-    # the receipt by which the source of a hop had got the block, -1 where it is the owner. The
-    # first part are the last hops of all blocks, the next part the hops before these, and so on.
+    # One hop back at a time, until all blocks are at their owners: `before` is the receipt by
+    # which the source of a hop had got the block, -1 where it is the owner.
     parts = []
     while len(receipt):
         parts.append((receipt, places_onward, block))
@@ -772,7 +780,7 @@ def offer_gathers(
     name: str,
     receive: Callable[[CircuitSequence], Receipts | None],
 ) -> Iterator[Offer[Laid]]:
-    """Offer a gather or the sums that are made of it, with their time, if data come everywhere.
+    """Offer a gather, or the sums that are made of one, if data come to all ranks.
 
     `receive` finds the receipts of an all-gather over a sequence, or over its reversed circuits.
     An all-reduce is offered a second time, as an all-gather of whole buffers: n times the bytes,
@@ -780,13 +788,15 @@ def offer_gathers(
     """
     # `flow.adds` lists the phases in their order: (True,) of a reduce-scatter, (False,) of an
     # all-gather, both of an all-reduce. A phase that adds is a gather over the reversed circuits
-    # that runs backwards, and so over the circuits themselves, `sequence.peer`. Two-way circuits
-    # are the same when they are reversed. ``is_reversed[adds]``: whether a phase needs receipts
-    # over the reversed circuits. ``received[reverse]``: the receipts over these, or over the
-    # circuits as they are; None where data do not come everywhere. An all-reduce over one-way
-    # circuits needs both; over two-way circuits both of its phases have the same receipts.
+    # that runs backwards, and so over the circuits themselves. Two-way circuits are the same when
+    # they are reversed. ``is_reversed[adds]``: whether a phase needs receipts over the reversed
+    # circuits.
     n = problem.n_ranks
     is_reversed = {adds: adds and not problem.two_way for adds in problem.flow.adds}
+
+    # ``received[reverse]``: the receipts over the reversed circuits, or over the circuits as they
+    # are; None where data do not come everywhere. An all-reduce over one-way circuits needs both,
+    # over two-way circuits both of its phases have the same ones.
     received = {
         reverse: receive(sequence.backwards if reverse else sequence)
         for reverse in set(is_reversed.values())
@@ -835,10 +845,10 @@ def _lay_buffers(problem: Collective, gather: Receipts) -> Laid:
 def lay_phases(
     problem: Collective, phases: list[Receipts], chunk_count: int, stored_ranks: int = 0
 ) -> Laid:
-    """Make the plan of copies or sums of so many chunks, of one phase, or of two in a row.
+    """Make the plan of one phase, or of two in a row, each of copies or of sums.
 
-    The phases of a broadcast only copy; those of other operations add up as their gathers do. With
-    `stored_ranks` the chunks are those of the first ranks, as in a `CollectivePlan`.
+    The phases of a broadcast only copy; those of other operations are sums where ``flow.adds``
+    says so. With `stored_ranks` the chunks are those of the first ranks, as in a `CollectivePlan`.
     """
     adds_in_phases = problem.flow.adds or (False,) * len(phases)
     rounds = [
@@ -967,10 +977,10 @@ def choose_radix_rounds(problem: Collective) -> tuple[int, ...]:
 def list_mixed_radix_offers(problem: Collective) -> Iterator[Offer[Laid]]:
     """Offer a gather or a sum over rings whose steps grow: few rounds of few configurations.
 
-    In configuration c each rank sends (1 + r_1) ... (1 + r_(c-1)) places onward over all lanes, in
-    r_c rounds. After these it has the blocks of (1 + r_1) ... (1 + r_c) ranks in a row. With the
-    fewest rounds for their number of configurations this product is n at least, and no schedule
-    can do with less. Example: 12 ranks with 3 and 2 rounds take the steps 1 and 4.
+    Configuration c is held for r_c rounds, and leads (1 + r_1) ... (1 + r_(c-1)) places onward
+    over all lanes. Afterwards a rank has the blocks of (1 + r_1) ... (1 + r_c) ranks in a row, in
+    the end of n or more. Example: 12 ranks with 3 and 2 rounds. The first configuration leads 1
+    place onward, and 4 ranks in a row are known after it; the second one leads 4 places onward.
 
     Over two-way circuits the pairs of a Knoedel graph take their place, as mirrored circulants.
     """

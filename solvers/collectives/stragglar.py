@@ -237,9 +237,11 @@ def _plan_round(
     Writes ``moves[double]`` of the round, and changes `doubles`. In each round
     ``n_runs_of_length[k]`` doubles begin a run of k + 1 rounds. Without `is_after_ramp`, in round
     q - 1, no double meets the late rank, nor is chosen to face the absent one. Example with q = 5
-    and one run of length 3 for each round: a double takes class 0 (its run begins), then class 3
-    and class 3 again, while it keeps the first chunk, which grows older: class 1, 2, 3. In the
-    next round it is free, and begins a new run.
+    of a double in a run of length 3, which ends in round 12; a new one begins in the same round::
+
+        round     9          10         11         12
+        takes     class 0    class 3    class 3    class 0
+        wastes               class 1    class 2    class 3
     """
     free = [double for double in doubles if not double.swaps_left and not double.rounds_left]
     n_swapping = sum(double.swaps_left > 0 for double in doubles)

@@ -1,10 +1,20 @@
 """Kernels that lay a plan of doubles on ranks: partners and sends of each round.
 
-The words are those of `optmatch.solvers.collectives.stragglar`, which plans the doubles. Before
-round t the active chunks are t - 1 (class 0) to t - q (class q - 1, the oldest). Each rank with
-the oldest chunk gives it to one without, and takes a younger one for it. Ranks that are no doubles
-hold one chunk, and only their order matters. The doubles are the ranks 0, 1, ... A *bucket* is the
-list of ranks that give the chunk of one class in the round.
+`optmatch.solvers.collectives.stragglar` plans what a few ranks do, the *doubles*; here everybody
+gets a partner. Rank n - 1 is late, and each other rank meets it once, in the rounds 0 to n - 2.
+
+- The rank that meets the late one in round t makes chunk t whole. In the next q rounds the chunk
+  is *active*: ranks that hold it give it on. Its *class* is how many of these rounds are over.
+  Before round t the chunks t - 1, t - 2, ..., t - q have the classes 0, 1, ..., q - 1. Class q - 1
+  is the *oldest*: it goes to the last ranks that lack it.
+- In a round each rank with the oldest chunk gives it to a rank without, and takes the younger one
+  of that rank for it. A double holds two active chunks, each other rank one. The doubles are the
+  ranks 0, 1, ...; of the others only the order matters. A *bucket* is the list of ranks that give
+  the chunk of one class in the round.
+- A rank with which a double *swaps* gets a young chunk in place of the oldest one. It is *owed*
+  that, and gets it in the next round from a *payer*.
+- The *absent* rank, which is only counted, makes an odd number of ranks even. The rank that is
+  paired with it *misses* the oldest chunk, unless it has that already.
 
 Example of a round with 8 ranks, q = 3, and rank 7 late. Before round 5 chunks 4, 3 and 2 are
 active, with the classes 0, 1 and 2. Chunk 4 is at one rank, chunk 3 at two and chunk 2 at four.
@@ -348,9 +358,9 @@ def _face_absent(this_round, ranks):
         if this_round.moves[double] == LOSE or this_round.moves[double] == REST:
             loser = double
 
-    # Else one that gives class q - 2. Half of all ranks have the oldest chunk, and the absent rank
-    # is counted among them. A chunk of class q - 2 is the oldest one in the next round: the absent
-    # rank, which takes it, is then among them again, and the others stay as many as are needed.
+    # Else one that gives class q - 2. The absent rank is counted among the half of all ranks that
+    # have the oldest chunk. It takes a chunk of class q - 2, the oldest one of the next round, and
+    # so is counted among them again: there are as many others as in the round before.
     if loser < 0:
         loser = _choose_rank(ranks, this_round.n_active - 2, ranks.missed)
     if loser < 0:
@@ -505,9 +515,8 @@ def lay(n_active, moves, orders, log, lacks, ranks):
     `n_active` is q, and ``moves[round, double]`` the plan of the doubles, by the constants of this
     module: `SWAP`, or 1 to take a chunk of class 1. The other ranks differ only by their order:
     ``orders[k]`` lists all ranks but the late one, in the order in which they are looked at in the
-    rounds k, k + len(orders), and so on. Returns the number of sends, which
-    are the first rows of ``log.rows``; -1, and ends early, if in some round not all ranks find a
-    partner.
+    rounds k, k + len(orders), and so on. Returns the number of sends, the first rows of
+    ``log.rows``. If in some round not all ranks find a partner, it ends early and returns -1.
 
     Example with 4 ranks (q = 2), and no doubles: in round 0 rank 0 meets the late rank 3, and
     both have chunk 0 whole. In round 1 rank 1 meets it, and rank 0 gives chunk 0 to rank 2.
@@ -543,17 +552,14 @@ def lay(n_active, moves, orders, log, lacks, ranks):
         if partner < 0 or (ranks.met[partner] and number < n_chunks):
             return -1
         _meet_late(number, partner, lacks, log, ranks)
-        # All others get partners in ``ranks.mate``: first the ranks that are owed a chunk, then
-        # their planned moves find doubles a partner, one rank is left without any if the number is
-        # odd, and at last whoever is left is paired. Each step tells whether it found all of its
-        # partners.
+        # All others get partners in ``ranks.mate``, in five steps: the ranks that are owed a
+        # chunk; doubles that swap; the rank that faces the absent one; doubles that take a certain
+        # class; and whoever is left. Each step tells whether it found all of its partners.
         is_paired = _repay(this_round, lacks, ranks) and _swap(this_round, ranks)
         is_paired = is_paired and _face_absent(this_round, ranks)
         is_paired = is_paired and _take_planned_classes(this_round, n_chunks, ranks)
         if not (is_paired and _pair_rest(n_active, ranks)):
             return -1
-        # Then the pairs exchange their chunks: their sends are written, and ``ranks.hold``
-        # changes.
         _exchange_chunks(this_round, lacks, log, ranks)
 
         # The partner of the late rank can give the new chunk, number t, from now on. It replaces a

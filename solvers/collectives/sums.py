@@ -152,7 +152,7 @@ def choose_torus(problem: Collective, most_chunks: int | None = None) -> Sides:
     # other on the same circuits, so that it has three delays.
     @cache
     def choose_sides(places: int, chunks: int, may_cut: bool = True) -> Sides:
-        """Choose the fastest sides for a state."""
+        """Choose the fastest sides for the places that are left, in a state of the search."""
         # Without places left the side before is the innermost one. If it was scattered, it is
         # counted with two delays, but its gather follows its scatter on the same circuits: one
         # delay is given back.
@@ -274,9 +274,9 @@ class _TorusRounds:
     ) -> None:
         """Append a round in which each rank sends chunks to its successor on a side.
 
-        ``is_sent[rank, chunk]`` tells which ones. The `kind` says what the receiver does with them
-        (`COPY`, `REDUCE` or `KEEP`, as in a `CollectivePlan`). They are read from the memory
-        `from_place` of the sender, and go into `to_place` of the receiver.
+        ``is_sent[rank, chunk]`` tells which ones. The `kind` says what the receiver does with
+        them: it copies them (`COPY`), adds them to its sum (`REDUCE`), or both (`KEEP`). They are
+        read from the memory `from_place` of the sender, and go into `to_place` of the receiver.
         """
         rank, chunk = np.nonzero(is_sent)
         target = side.successors(rank)
@@ -287,8 +287,8 @@ class _TorusRounds:
     def select_window(self, side: _TorusSide, rounds_back: int) -> BoolArray:
         """Tell which chunks each rank sends in one round of a ring algorithm.
 
-        The result ``is_sent[rank, chunk]`` has the chunks of one window: that of the place which
-        is `rounds_back` places before the rank. Example: a ring of 4 ranks and 4 windows. With
+        A rank sends the chunks of one window: that of the place which is `rounds_back` places
+        before its own, as ``is_sent[rank, chunk]``. Example: a ring of 4 ranks and 4 windows. With
         ``rounds_back=1`` the ranks at coordinates 0, 1, 2 and 3 send the windows 3, 0, 1 and 2.
         """
         window_of_rank = (side.coordinates(self.ranks) - rounds_back) % side.places % side.windows
@@ -671,14 +671,14 @@ def _list_root_sends(
     from_place: int = SUM,
     to_place: int = SUM,
 ) -> IntArray:
-    """List one send for each chunk and each of its roots, all alike, in one round.
+    """List the sends of a round in which all roots of all chunks do the same.
 
-    Rank r is the root of chunk r modulo `chunks`. A send of it begins at the rank `offset` places
-    after the root, and goes to the next rank (`step` 1) or to the one before (-1). It reads the
-    memory `from_place` of its source, and writes `to_place` of its destination. Rows are round,
-    source, destination, chunk, kind and these two places.
+    Rank r is a root of chunk r modulo `chunks`. For each root one send of its chunk begins at the
+    rank `offset` places after it, and goes to the next rank (`step` 1) or to the one before (-1):
+    with 8 ranks, 2 chunks, offset 1 and step 1, that of root 3 has chunk 1 and goes from rank 4 to
+    5. It reads the memory `from_place` of its source, and writes `to_place` of its destination.
+    Rows are round, source, destination, chunk, kind and these two places.
     """
-    # With 8 ranks, 2 chunks, offset 1 and step 1, root 3 of chunk 1 has a send from rank 4 to 5.
     root = np.arange(n)
     source = (root + offset) % n
     target = (source + step) % n

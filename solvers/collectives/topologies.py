@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain, cycle, islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -68,10 +68,10 @@ def list_topologies(problem: Collective, clock: Clock | None = None) -> Iterator
       regular graph;
     - the circuits at the start of the problem, if it names them: they cost no change.
 
-    Graphs with the same circuits as one before are left out; those that find no ports are, too.
-    Each graph is laid when it is asked for, as random ones of a thousand ranks take 0.1 s. There
-    are only circulants if the time of `clock` is too short to look at the blocks of all ranks;
-    without a clock there is time enough.
+    Graphs with the same circuits as one before are left out, and so are those whose circuits find
+    no ports. Each graph is laid when it is asked for, as random ones of a thousand ranks take 0.1
+    s. There are only circulants if the time of `clock` is too short to look at the blocks of all
+    ranks; without a clock there is time enough.
     """
     n = problem.n_ranks
     if n < 2:
@@ -228,13 +228,10 @@ def count_parallel(peer: IntArray) -> IntArray:
 
 @kernel
 def _measure_distances(peer, has, distance, reached):
-    """Write ``distance[owner, rank]`` from the nearest rank that has the block (breadth-first).
+    """Search breadth-first from the ranks that have each block, as `reach_ranks` says.
 
-    Distances are in circuits; `FAR` where no circuits lead. ``has[owner, rank]`` tells which ranks
-    have the block of an owner, ``peer[lane, rank]`` where circuits lead, -1 if nowhere. Writes the
-    rows of `reached`, too: owner, rank and distance, in the order in which they are found. One
-    queue serves all owners, so that distances rise. Returns the number of rows. On the ring 0 -> 1
-    -> 2 -> 0 a block at rank 0 has the distances 0, 1 and 2.
+    Writes ``distance[owner, rank]``, and rows of `reached` in the order in which they are found.
+    One queue serves all owners, so that distances rise. Returns the number of rows.
     """
     n_reached = 0
     for owner in range(has.shape[0]):
@@ -269,8 +266,10 @@ def reach_ranks(peer: IntArray, has: BoolArray) -> tuple[IntArray, NDArray[np.in
     """Return how far ranks are from blocks, and the ranks in the order of breadth-first search.
 
     ``peer[lane, rank]`` tells where circuits lead, -1 if nowhere; ``has[block, rank]`` which ranks
-    have the block. ``hops[block, rank]`` are those from the nearest rank that has it, `FAR`
-    without a way. The rows of `reached` are block, rank and hops, by rising hops.
+    have the block. The first result ``hops[block, rank]`` counts circuits from the nearest rank
+    that has it, `FAR` without a way; the second one has rows of block, rank and hops, by rising
+    hops. On the ring 0 -> 1 -> 2 -> 0, block 0 at rank 0 has the hops 0, 1, 2 and the rows (0, 0,
+    0), (0, 1, 1), (0, 2, 2).
     """
     hops = np.empty(has.shape, dtype=np.int64)
     reached = np.empty((has.size, 3), dtype=np.int32)
@@ -309,14 +308,13 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
         peer = (ranks + np.array(shift_of_lane)[:, None]) % n
         return Topology("circulant", peer, tuple(shift_of_lane))
 
-    # Two-way circuits: shifts take free lanes in turn as long as there are enough of them; one
-    # lane for the shift n / 2, as two opposite ranks lead to each other, else two. All shifts have
-    # a turn, and begin anew while there are lanes; without a free lane no two are found.
+    # Two-way circuits: shifts have turns, and begin anew after the last one, until there are too
+    # few free lanes for the next one. A turn takes one lane for the shift n / 2, as two opposite
+    # ranks lead to each other, else two: no more turns than lanes.
     peer = np.full((lanes, n), IDLE)
     used_shifts = list[int]()
     free_lanes = list(range(lanes))
-    for number in range(max(len(shifts), lanes)):
-        shift = shifts[number % len(shifts)]
+    for shift in islice(cycle(shifts), lanes):
         if 2 * shift == n and free_lanes:
             peer[free_lanes.pop(0)] = (ranks + shift) % n
             used_shifts.append(shift)
@@ -329,21 +327,22 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
         onward, back = pair
         free_lanes = [lane for lane in free_lanes if lane not in pair]
         used_shifts += [shift, n - shift]
-        peer[onward] = (ranks + shift) % n
-        peer[back] = (ranks - shift) % n
 
-        # A two-way circuit stays on one plane. If the two lanes are on different planes, each of
-        # them has to join ranks in pairs: along the cycle 0 1 2 3 one lane joins 0 with 1 and 2
-        # with 3, and the other one 1 with 2 and 3 with 0. Every second rank of a cycle
-        # (`is_second`, by the place on its cycle) therefore exchanges its two lanes. In a cycle of
-        # an odd number of ranks two neighbours would both be second, or neither of them: it cannot
-        # be laid.
+        # ``way[rank]`` is 1 where the lane `onward` leads onward, and -1 where it leads back. A
+        # circuit stays on one plane. If the two lanes are on different planes, each of them has to
+        # join ranks in pairs: around the cycle 0 1 2 3 one lane joins 0 with 1 and 2 with 3, the
+        # other one 1 with 2 and 3 with 0. Every second rank of a cycle therefore has its two lanes
+        # the other way round. In a cycle of an odd number of ranks two neighbours would both be
+        # second, or neither of them: it cannot be laid.
+        way = np.ones(n, dtype=np.int64)
+        next_rank = (ranks + shift) % n
         if onward // problem.ports != back // problem.ports:
-            is_second = unroll_circuits(peer[onward]).steps % 2 == 1
-            is_next_second = is_second[peer[onward]]
-            if (is_second == is_next_second).any():
+            is_second = unroll_circuits(next_rank).steps % 2 == 1
+            if (is_second == is_second[next_rank]).any():
                 return None
-            peer[np.ix_([onward, back], is_second)] = peer[np.ix_([back, onward], is_second)]
+            way[is_second] = -1
+        peer[onward] = (ranks + way * shift) % n
+        peer[back] = (ranks - way * shift) % n
     if not used_shifts:
         return None
 
@@ -475,10 +474,10 @@ def _lay_regular_graph(problem: Collective, seed: int) -> Topology | None:
         return None
     by_plane = np.full((problem.planes, problem.ports, n), IDLE)
     graph = find_regular_graph(n, 2 * n_cycles, two_way=True, seed=seed)
-    for number, cycle in enumerate(graph[:n_cycles]):
+    for number, onward in enumerate(graph[:n_cycles]):
         plane, pair_of_ports = divmod(number, cycles_of_plane)
-        by_plane[plane, 2 * pair_of_ports] = cycle
-        by_plane[plane, 2 * pair_of_ports + 1, cycle] = np.arange(n)
+        by_plane[plane, 2 * pair_of_ports] = onward
+        by_plane[plane, 2 * pair_of_ports + 1, onward] = np.arange(n)
     return Topology("random-regular", by_plane.reshape(lanes, n))
 
 
