@@ -454,7 +454,8 @@ def _add_half(depth, cost, task: LoopTask, space: LoopSpace):
     if frame[COST_SO_FAR] >= frame[BEST_COST]:
         frame[NEXT_HALF] = NO_HALF  # the lower half need not be searched any more
     elif frame[NEXT_HALF] == NO_HALF:
-        # The cells of both halves have the numbers between those of the outer columns.
+        # The cells inside the block, those of both halves, have the numbers from the first cell of
+        # the upper half up to the first cell of the last column.
         frame[BEST_COST] = frame[COST_SO_FAR]
         copy_into(space.lines[KEPT, depth], space.lines[TURNED, depth])
         number = frame[BLOCK]
@@ -475,16 +476,20 @@ def _close_block(depth, task: LoopTask, space: LoopSpace):
     blocks = task.blocks
     number = frame[BLOCK]
     if frame[BEST_COST] < frame[BOUND]:
+        # The cells inside, as `_add_half` has kept them.
         copy_into(space.lines[TURNED, depth], space.lines[KEPT, depth])
         for cell in range(blocks[blocks[number, UPPER], IN], blocks[number, OUT]):
             space.states[-1, cell] = space.states[depth, cell]
 
-        # The outer columns: cells are without light, unless a line passes them.
+        # The outer columns have a cell for each two lines, or two cells in a dilated network. They
+        # are without light, unless a line passes them.
         size = blocks[number, SIZE]
         place = blocks[number, PLACE]
-        for cell in range(size - (size & 1) if task.wide else size >> 1):
+        for cell in range((size >> 1) * (1 + task.wide)):
             space.states[-1, blocks[number, IN] + cell] = FREE
             space.states[-1, blocks[number, OUT] + cell] = FREE
+
+        # `_pass_columns` sets the cells that the line at input i passes on its way to half `side`.
         for i in range(size):
             if space.lines[FORTH, depth, place + i] >= 0:
                 loop = space.lines[LOOP, depth, place + i]
@@ -498,8 +503,9 @@ def _set_leaf(number, task: LoopTask, space: LoopSpace):
     """Set the cells of a block of one line or two, where nothing is to be chosen; return the cost.
 
     A line of a dilated network has two wires, of which one has light. One line passes a single
-    cell there, two lines have a cell at each input and at each output; without dilation, two lines
-    share one cell and a single one has none. The largest cost includes what circuits pay outside.
+    cell there, and two lines have four: one at each input, and one at each output. Without
+    dilation, two lines share one cell and a single one has none. The largest cost includes what
+    circuits pay outside.
     """
     blocks = task.blocks
     states = space.states[-1]
@@ -618,8 +624,9 @@ def _pass_columns(number, i, side, task: LoopTask, space: LoopSpace):
     """Set the cells that the line at input i passes in the outer columns; return their cost.
 
     Writes ``space.states[-1, cell]``, the row of the present setting. The line goes to half
-    `side`, 0 upper or 1 lower. A cell is in bar if its light stays at the upper or lower place
-    where it entered, else in cross.
+    `side`, 0 upper or 1 lower. A cell is in bar (0) if light stays at the upper or lower place
+    where it entered, else in cross (1): input 3, the lower place of cell 1, is led to the upper
+    half by cross.
     """
     # An odd last line has no cell in the outer columns. The others share cell ``i >> 1`` with
     # their neighbour ``i ^ 1``; in a dilated network, each input has cell ``i`` for its two wires.
@@ -663,11 +670,10 @@ def _split_block(number, task: LoopTask, space: LoopSpace):
     """Hand the circuits of a block on to its halves, each to the half that its loop tells.
 
     Two inputs that share a cell of the first column become the same input of either half, and
-    outputs likewise. Inputs 2 and 3 of a block, for example, lead to input 1 of its upper and of
-    its lower half. ``space.lines`` is read at the depth of the block and written one depth
-    further: FORTH and BACK, the output of an input and the reverse; in a dilated network ENTERED
-    and LEFT, which wire (0 or 1) of a line has the light; and OUTSIDE, what a circuit pays outside
-    the half, where the worst circuit counts. That also sets cells of the outer columns.
+    outputs likewise: a circuit from input 2 to output 5 of a block that goes to the upper half
+    leads there from input 1 to output 2. ``space.lines`` is read at the depth of the block, and
+    written one depth further. Where the worst circuit counts, the cells that a circuit passes in
+    the outer columns are set, too: what it pays for them is paid outside of its half.
     """
     blocks = task.blocks
     size = blocks[number, SIZE]
@@ -682,9 +688,8 @@ def _split_block(number, task: LoopTask, space: LoopSpace):
         space.lines[BACK, depth + 1, start:end] = -1
 
     # Each circuit of the block, from input i to output o. Neighbours 2k and 2k + 1 become line k
-    # of a half, hence numbers are shifted by one bit. In a dilated network a line enters the half
-    # by the wire that comes from its own place on the shared cell, the lowest bit; an odd last
-    # line shares no cell, so its wires go on as they are.
+    # of a half, hence numbers are shifted by one bit. The half is that of its loop (SIDE), or the
+    # other one if the loop is turned (TURNED).
     odd_line = size - 1 if size & 1 else -1
     for i in range(size):
         o = space.lines[FORTH, depth, place + i]
@@ -698,6 +703,9 @@ def _split_block(number, task: LoopTask, space: LoopSpace):
         space.lines[FORTH, depth + 1, input_place] = o >> 1
         space.lines[BACK, depth + 1, output_place] = i >> 1
 
+        # In a dilated network, the wire of the half that has light: wire 0 of a line of a half
+        # comes from the even one of the two neighbours, wire 1 from the odd one. An odd last line
+        # has no neighbour, so that its wires go on as they are.
         if task.wide:
             space.lines[ENTERED, depth + 1, input_place] = (
                 space.lines[ENTERED, depth, place + i] if i == odd_line else i & 1

@@ -128,13 +128,18 @@ class InnerKernel(Kernel):
         raise TypeError(f"{self.py_func.__name__}: only kernels call it, not Python")
 
     def compile(self, sig: Any) -> Any:
-        """Make the code that calling kernels take over, and return its key; none is kept."""
+        """Make the code that calling kernels take over, and return the key by which they find it.
+
+        The code of each signature is made once in a process, and is not kept on disk.
+        """
         with uncounted(), global_compiler_lock:
             args, returned = normalize_signature(sig)
             compiled = self.overloads.get(args)
             if compiled is None:
                 compiled = self._compiler.compile(args, returned)
-                compiled = compiled._replace(entry_point=object())  # a key for callers
+                # The key is the address of machine code elsewhere. There is none here, and any
+                # object will do that stands for this code alone.
+                compiled = compiled._replace(entry_point=object())
                 self.targetctx.insert_user_function(
                     compiled.entry_point, compiled.fndesc, [compiled.library]
                 )
@@ -215,7 +220,8 @@ class _Locator(_CacheLocator):
 
     def get_disambiguator(self) -> str:
         """Return the part of a file's name that tells kernels of one name apart."""
-        # Two checkouts that differ in another folder alone share the folder, not the files.
+        # Two checkouts whose modules differ in other folders alone share the cache folder of these
+        # modules. The stamp tells their files apart.
         return f"{self.line}-{self.stamp}"
 
     def ensure_cache_path(self) -> None:

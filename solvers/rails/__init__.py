@@ -74,9 +74,7 @@ METHODS = tuple(
 
 
 def small_problems() -> tuple[RailJob, ...]:
-    """Return small problems of which the default methods call all of their kernels.
-
-    They are solved once to compile these kernels ahead of time.
+    """Return the small problems of a warm-up: to solve them compiles all kernels of `prefetch`.
 
     Returns
     -------

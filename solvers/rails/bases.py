@@ -119,15 +119,16 @@ def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
     seat = np.arange(n_seats)
     for chosen in permutations(families[:3], min(2, len(families))):
         for snake in (False, True):
-            # Groups of the outer family stand one after another, in the order of their places in
-            # the inner one; members stand as in their group, in every second group turned around
-            # if it is a snake. Row 0 of a family has the groups, row 1 the places of seats in
-            # them. The last key of a lexsort counts first. With one family alone each seat is an
-            # inner group of its own.
+            # Row 0 of a family has by seat the number of its group, row 1 its place in it. With
+            # one family alone each seat counts as an inner group of its own.
             outer = chosen[0]
             inner = np.stack([seat, seat])
             if len(chosen) > 1:
                 inner = chosen[1]
+
+            # Seats are sorted by outer group, these by their places in the inner family; then by
+            # place in the outer group, backwards in every second group of a snake; and then by
+            # inner group and number. The last key of `lexsort` counts first.
             within = np.where(outer[1] >= 0, outer[1], seat)
             if snake:
                 within = np.where(outer[0] % 2 == 1, -within, within)
@@ -180,7 +181,8 @@ def _rank_groups(group: Ints, place: Ints) -> Ints:
 
     ``group[seat]`` is the number of a group of one family, -1 in none, and ``place[seat]`` the
     place in a group of the other one. All members of a group get its rank, from 0; seats in no
-    group come last.
+    group come last. With the groups 0, 0, 1, 1 and the places 2, 3, 1, 0 the least places are 2
+    and 0, and the ranks 1, 1, 0, 0.
     """
     n = int(group.max(initial=-1)) + 1
 

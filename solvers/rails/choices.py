@@ -335,16 +335,16 @@ class Search:
         self.delay_s = seats.job.network.delay_s
 
         # Nothing is known yet but the plan from before, which a choice has to beat by more than
-        # rounding. The time for relays of the best choice is 0 until one does.
+        # rounding (a part in 10^12). The time for relays of the best choice is 0 until one does.
         self.best: RailChoice | None = None
         self.best_s = known_s * (1 - 1e-12)
         self.tried = 0
         self.relays_s = 0.0
         self.bound_s = bound_step(seats)
 
-        # Rings are made of an order of all seats and a cut, which says what seats share a cycle. A
-        # family is all groups of one name, as all groups of data parallelism. Each cut joins the
-        # seats that share groups of some families; the last cut joins all seats that communicate,
+        # Rings are made of an order of all seats and a cut, which says which seats share a cycle.
+        # Each cut joins the seats that share groups of some families; a family is all groups of
+        # one name, such as data parallelism. The last cut joins all seats that communicate,
         # directly or through others: a component.
         families = list_families(seats)
         self.cuts = list_cuts(list_components(seats), families)
@@ -613,7 +613,7 @@ class Search:
         return int(self.rng.random() * count)
 
     def _draw_alike(self) -> Ints:
-        """Draw one communication, or in 1 of 3 cases all of a kind."""
+        """Draw one communication, or in one of three cases all of a kind, as nodes."""
         nodes = self.kinds[self._draw(len(self.kinds))]
         if self.rng.random() < 2 / 3:
             nodes = nodes[[self._draw(len(nodes))]]

@@ -301,7 +301,7 @@ def _when_up(graph: StepGraph, ports: BundlePorts, bundle, sender, circuit):
 
 @inlined_kernel
 def _count_senders(node: Node):
-    """Count the members that send data of their own: one in a message, all in a collective."""
+    """Count the members that send data of their own: one of a message, all of a collective."""
     if node.how == MESSAGE:
         return 1
     return len(node.members)
@@ -410,8 +410,8 @@ def _time_straight(graph: StepGraph, node: Node, stride, scratch: Scratch, bundl
 
     With stride 2, member 0 sends to member 2, member 1 to member 3, and so on around the group. A
     message needs the circuit from sender to receiver alone; its stride is 1. There is always one
-    hop. Nothing is changed but ``scratch.work[0]``: circuits that are not up on `bundle` now are
-    counted as missing.
+    hop. Circuits that are not up on `bundle` now count as missing, and stay so: nothing is changed
+    but ``scratch.work[0]``.
     """
     ports = scratch.ports
     free_s = 0.0
@@ -559,8 +559,8 @@ def _try_chords(
     """Try to send the data of a collective of more than two members over all its chords at once.
 
     The chords are the bundles that `_serves_as_chord` accepts. The route starts when all circuits
-    of all of them are free and up. Returns this route if it is better than `best`, else `best`, as
-    well if no chord serves. No circuit is set up yet.
+    of all of them are free and up. Returns this route if it is better than `best`; else `best`,
+    and so if no chord serves. No circuit is set up yet.
     """
     layout = choice.layout
     n = len(node.members)

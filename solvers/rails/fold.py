@@ -102,20 +102,20 @@ def _fold_ranks(job: RailJob, labels: Sequence[bytes]) -> Folded:
     spans = [np.arange(step.rank_start[rank], step.rank_start[rank + 1]) for rank in first_ranks]
     row_operations = np.concatenate([*spans, np.empty(0, np.int64)]).astype(np.int64)
 
-    # Rows with equal keys are one node. The key of a computation, which is a node of its own, is
-    # the number of its row; that of a part of a communication (``match >= 0``) is the 64-bit hash
-    # of the communication. A hash that is the number of a row by chance would make a wrong plan,
-    # and its replay would say so. Nodes are numbered in the order of rows, so that neighbours in a
-    # program are neighbours in memory.
+    # Rows with equal keys are one node. A computation is a node of its own: its key is the number
+    # of its row. The parts of a communication (``match >= 0``) have its 64-bit hash as their key.
+    # A hash that is the number of a row by chance would make a wrong plan, and its replay would
+    # say so. Nodes are numbered in the order of rows, so that neighbours in a program are
+    # neighbours in memory.
     match = step.match[row_operations]
     row_numbers = np.arange(len(row_operations), dtype=np.uint64)
     key_of_row = np.where(match >= 0, hash_of_match[match], row_numbers)
     node_of_row = number_first(key_of_row)
 
-    # Pairs of nodes as single numbers, which are sorted to keep each pair once: with 10 nodes,
-    # that node 3 comes before node 7 is the number 37. On millions of pairs `unique`, which hashes
-    # them, takes ten times as long. `former` and `later` are operations, whose rows are found by
-    # bisection, as the operations of the rows ascend.
+    # Which node comes before which: ``orders`` tells it of operations, `former` and `later`, whose
+    # rows are found by bisection, as the operations of the rows ascend. A pair of nodes becomes
+    # one number, 37 for the nodes 3 and 7 of 10, and sorting keeps each pair once. On millions of
+    # pairs `unique`, which hashes them, takes ten times as long.
     first_row_of_node = np.unique(node_of_row, return_index=True)[1]
     n_nodes = max(1, len(first_row_of_node))
     former, later = orders(step, row_operations)
@@ -185,7 +185,7 @@ def _hash_communications(rank_start, match, colour, hash_of_match, hashes):
 
 @inner_kernel
 def _hash_pair(first, second):
-    """Hash a pair of integers, whose order counts, to 64 bits (splitmix64)."""
+    """Hash an ordered pair of integers to 64 bits: (1, 2) and (2, 1) differ (splitmix64)."""
     z = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15)
     z = z + np.uint64(second) * np.uint64(0xD1B54A32D192ED03)
     z = z + np.uint64(0x8CB92BA72F3D8DD7)  # otherwise twice a number would have twice its hash

@@ -207,8 +207,8 @@ def _list_routed_plans(
 ) -> Iterator[RailPlan | None]:
     """List the plans of `_list_plans`, with the states of the cells of a switch that has them.
 
-    A plan becomes None if no states of cells realise one of its matchings. The first plan of a job
-    that is not huge is made even if the time is up before.
+    There is None in place of a plan if no states of cells realise one of its matchings. The first
+    plan of a job that is not huge is made even if the time is up before.
     """
     plans = _list_plans(method, problem, limits, rng, start)
 
@@ -447,7 +447,7 @@ def _interrupts(
 
 
 def _find_states(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
-    """Find the states of cells that carry a matching; None if they are not found."""
+    """Find ``states[cell]`` in which all circuits of ``matching[port]`` have routes, else None."""
     with uncounted():
         # these modules load the kernels of routing
         from optmatch.solvers.feedforward import has_exact_router

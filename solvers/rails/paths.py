@@ -135,16 +135,18 @@ def _queue_start(lasts_s, queue: _Queue, timed: Timed, size, node):
 
 @kernel
 def _simulate(lasts_s, pairs, rail_of, first_change, delay_s, queue: _Queue, timed: Timed):
-    """Write starts and ends of nodes into `timed`, and return how many end: not all in a circle.
+    """Simulate a step event by event: write starts and ends of nodes into `timed`.
 
     ``lasts_s[node]`` is in seconds, and in ``pairs[k]`` the second node waits for the first. Nodes
     from `first_change` on are changes of circuits. While one lasts, for `delay_s` seconds, its
     rail ``rail_of[node]`` stops: no communication starts there, and those under way end later by
     the delay. Changes that may begin at one moment are one, and one that comes during another
-    follows it. The rail of computations is -1. With a communication from 0 to 5 s and changes of 2
-    s that may begin at 1 s, 1 s and 2 s, the first two last from 1 to 3 s and the third from 3 to
-    5 s: the communication ends at 9 s. If nothing is on rails the cost is linear in nodes and
-    pairs, else for n nodes O(n log n).
+    follows it. The rail of computations is -1. Returns how many nodes end: fewer than there are if
+    some wait for each other in a circle.
+
+    Example: a communication from 0 to 5 s, and changes of 2 s that may begin at 1 s, 1 s and 2 s.
+    The first two last from 1 to 3 s and the third from 3 to 5 s: the communication ends at 9 s. If
+    nothing is on rails the cost is linear in nodes and pairs, else for n nodes O(n log n).
     """
     # Until a node starts, ``start_s[node]`` is when it is ready, and until it has ended
     # ``end_s[node]`` is when its next event is, its start or its end.

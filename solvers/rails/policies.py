@@ -194,13 +194,19 @@ class _Kind(NamedTuple):
     peer: Ints
     """``peer[end]``: the seat that the end faces, -1 if none of them uses it."""
 
+    def allows(self, is_message: bool, ends: Ints, peers: Ints) -> bool:
+        """Tell whether each of `ends` faces its peer already, or is not used yet."""
+        faced = self.peer[ends]
+        is_free_or_equal = (faced == IDLE) | (faced == peers)
+        return self.is_message == is_message and bool(is_free_or_equal.all())
+
 
 def _list_kinds(transfers: Transfers) -> list[list[int]]:
-    """Sort communications into kinds with equal peers at all ends that they share, by first fit.
+    """Sort communications into kinds that can share their circuits, by first fit.
 
-    Messages and collectives are never of one kind. Returns the nodes of each kind: two collectives
-    around one ring are one kind, and one around another ring is a second one if it uses one of
-    their ends.
+    Two of one kind face the same peer at each end that both use. Messages and collectives are
+    never of one kind. Returns the nodes of each kind: two collectives around one ring are one
+    kind, and one around another ring is a second one if it uses one of their ends.
     """
     # The uses of each communication stand together. Where circuits stay, peers are the same on all
     # lanes: those of lane 0 are compared.
@@ -222,19 +228,14 @@ def _list_kinds(transfers: Transfers) -> list[list[int]]:
         is_message = bool(transfers.is_message[node])
         circuits = b"%d" % is_message + ends.tobytes() + peers.tobytes()
 
-        # First fit: a communication goes into the first kind that agrees with it at each end; ends
-        # that the kind has not used yet allow any peers. Else it begins a kind.
+        # First fit: a communication goes into the first kind that allows it, else it begins one.
         if circuits not in kind_of:
-            for kind in kinds:
-                faced = kind.peer[ends]
-                fits = ((faced == IDLE) | (faced == peers)).all()
-                if kind.is_message == is_message and fits:
-                    break
-            else:  # no kind fits
-                kind = _Kind(is_message, [], np.full(2 * transfers.seats.n_seats, IDLE))
-                kinds.append(kind)
-            kind.peer[ends] = peers
-            kind_of[circuits] = kind
+            fitting = [kind for kind in kinds if kind.allows(is_message, ends, peers)]
+            if not fitting:
+                fitting = [_Kind(is_message, [], np.full(2 * transfers.seats.n_seats, IDLE))]
+                kinds += fitting
+            fitting[0].peer[ends] = peers
+            kind_of[circuits] = fitting[0]
         kind_of[circuits].nodes.append(node)
     return [kind.nodes for kind in kinds]
 
@@ -286,8 +287,9 @@ def _mark_spans(conflict, begins_span):
     """Mark in `begins_span` the places at which a new span begins, from the first place on.
 
     One begins if the present span contains ``conflict[place]``: an earlier place of the same seat
-    that cannot be in one span with this place, or -1 if there is none. ``begins_span[place]`` is
-    False at first.
+    that cannot be in one span with this place, or -1 if there is none. The first place of each
+    program is marked before. With the conflicts -1, -1, 1, -1, 3 of one program, spans begin at
+    the places 0, 2 and 4.
     """
     # Where `first_of_span` is still in the program of a seat before, the present program has no
     # mark yet, and its first span contains the former place: it is cut, as it has to be.

@@ -73,15 +73,17 @@ def _servers_are_seats(seats: Seats) -> bool:
     Of a large job these are the servers of its first replica. False if the GPUs of a server do
     different things, so that they are several seats, or if some rank is on no rail.
     """
-    # A seat on two servers makes two pairs of seat and server. If there are as many pairs as
-    # seats, and a seat for each ``gpus_per_server`` ranks, each server is one seat: with 8 ranks
-    # on servers of 4 GPUs, a third seat would split a server.
+    # No seat is on two servers if there are as many different pairs of a seat and a server as
+    # seats. `place_ranks` tells the GPU of each rank, by which servers are numbered.
     job = seats.job
     in_first = seats.replica_of == 0
     server_of_rank = (place_ranks(job.parallelism) // job.network.gpus_per_server)[in_first]
     seat_of_rank = seats.folded.class_of[in_first]
     pairs = {*zip(seat_of_rank.tolist(), server_of_rank.tolist(), strict=True)}
     one_server_each = len(pairs) == seats.n_seats
+
+    # A seat has then no more ranks than a server has GPUs. If all seats have as many on average,
+    # each of them is a whole server: 8 ranks on servers of 4 GPUs have to be 2 seats.
     has_all_gpus = len(seat_of_rank) == seats.n_seats * job.network.gpus_per_server
     return bool((seats.rail_of >= 0).all()) and one_server_each and has_all_gpus
 

@@ -199,8 +199,9 @@ def _list_changes(draft: Draft) -> Changes:
     """
     # A circuit has a row at the sending and one at the receiving end, which are matched by node,
     # lane, sender and receiver as one number. Peers count replicas, too: with 4 seats, peer 6 is
-    # seat 2 of the next replica. A seat that waits for a later round may face a seat that faces
-    # another one: then its row has no match, and there is no circuit.
+    # seat 2 of the next replica, and here its seat is enough. Some rows have no match, and no
+    # circuit comes of them: a seat that waits for a later round may have turned to its peer while
+    # that still faces another one.
     lines = draft.lines
     uses = lines.uses
     n_seats = draft.transfers.seats.n_seats
@@ -264,8 +265,12 @@ def list_timelines(
 
     A timeline has the states of the switch one after another: ``matchings[state, port]`` is the
     port to which a port leads, and ``starts_s`` and ``asked_s`` are when the state begins and when
-    it was asked for, in seconds, both 0 of the first state. `bundles` are ports of a GPU: (bundle,
-    port where its circuits begin, port where they end); the last two are one port unless `duplex`.
+    it was asked for, in seconds, both 0 of the first state.
+
+    Each of `bundles` is (number of a bundle, port of a GPU where a circuit of it begins, port
+    where it ends). If bundle 0 has the ports 0 and 1, and bundle 1 the port 2, they are (0, 0, 0),
+    (0, 1, 1) and (1, 2, 2). The two ports differ with `duplex` alone: a bundle is two
+    bidirectional ports then, as (0, 0, 1), and (1, 2, 3).
     """
     timelines = []
     for rail_set, alike in enumerate(seats.rails):
@@ -285,12 +290,15 @@ def list_timelines(
         new_circuits = here[changes.receiver[here] != IDLE]
         circuits = _join_ports(seats, alike, changes, new_circuits, bundles, duplex=duplex)
 
-        # ``states[k]`` is the state from ``times_s[kept[k]]`` on; the first one is that of the
-        # beginning, 0 s in the plan. Times at which the rail stays as it is have none, but on an
-        # all-stop switch. The circuits that are set up at one time stand together: with starts 0,
-        # 0, 5 and times 0, 5 the first circuits are 0, 2 and, behind the last time, 3.
-        keeps_all = seats.job.network.switching == "all-stop"
+        # Circuits ascend by start, so that those of one time stand together: ``first_circuit[k]``
+        # is the first one of time k. With starts 0, 0, 5 and times 0, 5 they are 0, 2 and, behind
+        # the last time, 3.
         first_circuit = np.searchsorted(circuits.start_s, np.append(times_s, np.inf))
+
+        # ``states[k]`` is the state from ``times_s[kept[k]]`` on; the first one is that of the
+        # beginning, 0 s in the plan. A time at which no circuit of the rail changes has no state
+        # of its own, but on an all-stop switch, which stops then.
+        keeps_all = seats.job.network.switching == "all-stop"
         states = np.empty((len(times_s), n_ports), np.int32)
         kept = np.empty(len(times_s), np.int64)
         sender = np.full(n_ports, IDLE)

@@ -33,7 +33,7 @@ def _method_of_rule(rule: str, summary: str) -> Method:
 
 
 def _is_searched(problem: SliceAllocation) -> bool:
-    """Tell whether the exact method takes a problem."""
+    """Tell whether `ilp` takes a problem: joined racks are searched as one if they are small."""
     from optmatch.solvers.slices.ilp import MOST_JOINED
 
     return not problem.fabric.joined or problem.fabric.n_servers <= MOST_JOINED
@@ -55,7 +55,7 @@ METHODS = (
 
 
 def small_problems() -> tuple[SliceAllocation, ...]:
-    """Return problems of which default methods call all of their kernels."""
+    """Return the small problems of a warm-up: solving them by the default method loads kernels."""
     from optmatch.fabrics import RackFabric
 
     return (SliceAllocation(RackFabric(), (4, 4, 2)),)

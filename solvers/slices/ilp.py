@@ -48,15 +48,16 @@ _NODES_OF_AN_ITERATION = 10_000
 
 
 def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest_load: int) -> list[int] | None:
-    """Find a set of servers that proves that a rack has no room for a slice, a cut.
+    """Find a cut: a set of servers which proves that a rack has no room for a slice.
 
     However the slice lies, circuits between its slots inside and outside the set have to pass the
-    edges that leave the set, and those that enter it. No slice has room if they are more than
-    these edges may carry if no edge has more than `largest_load` circuits, those of earlier slices
-    included. `server` is the shape of a server in chips. All sets of at most ``MOST`` nodes are
-    tried, in time and memory :math:`O(2^n m)` for n nodes and m edges; the set that lacks the most
-    fibres is returned, servers numbered from the first one of the rack, then switches. The result
-    is None if no set proves it, or if there are more than ``MOST`` nodes or slots.
+    edges that leave the set, and those that enter it. There is no room if these are more circuits
+    than the edges may carry; no edge may have more than `largest_load` of them, those of earlier
+    slices included. `server` is the shape of a server in chips.
+
+    All sets of nodes are tried, in time and memory :math:`O(2^n m)` for n nodes and m edges. The
+    set that lacks the most fibres is returned, servers numbered from the first one of the rack,
+    then switches; None if no set proves it, or if there are more than ``MOST`` nodes or slots.
     """
     # Nodes are servers and switches; `members[subset, node]` and all below is by subset.
     n_nodes = int(rack.edges.max(initial=-1)) + 1
@@ -237,14 +238,14 @@ class _LoadSearch:
         }
         loads = sorted(possible_loads) or [self._most_fibres()]
 
-        # Each load that all places refute raises the bound to the next one.
+        # Each load is either refuted in all places, or a slice of it is found. The bound goes up
+        # to the next load, or to that of the slice if this is less.
         for number, largest_load in enumerate(loads):
-            if self._reaches(largest_load):
+            if self._has_slice_of(largest_load):
                 break
-            if not self._decide_load(places, largest_load):
+            is_decided = self._decide_load(places, largest_load)
+            if not is_decided:  # a limit came first
                 return
-            if self._reaches(largest_load):
-                break
             next_load = loads[number + 1] if number + 1 < len(loads) else self._most_fibres() + 1
             self._raise_bound(float(next_load))
 
@@ -258,8 +259,8 @@ class _LoadSearch:
         """Return the fibres of the widest edge; no slice has a larger load."""
         return int(self.pod.fabric.edge_fibres.max(initial=0))
 
-    def _reaches(self, largest_load: int) -> bool:
-        """Tell whether the best slice has at most this load."""
+    def _has_slice_of(self, largest_load: int) -> bool:
+        """Tell whether there is a slice already, the best one, of at most this load."""
         return self.best is not None and load_of(self.problem, self.best) <= largest_load
 
     def _keep_best(self, allocation: Allocation) -> None:
@@ -281,10 +282,11 @@ class _LoadSearch:
             self.on_event(Bound(bound))
 
     def _decide_load(self, places: list[tuple[int, ...]], largest_load: int) -> bool:
-        """Keep a slice of at most this load, or its `refutation`; False if a limit came first.
+        """Find out whether there is a slice of at most this load; False if a limit came first.
 
-        Each way to turn the slice is tried in each place, a tuple of racks that are searched as
-        one. First a cut is looked for; without one the place is searched.
+        The slice becomes `best`, or the proof that there is none `refutation`. Each way to turn
+        the slice is tried in each place, a tuple of racks that are searched as one. First a cut is
+        looked for; without one the place is searched.
         """
         cuts: list[tuple[int, ...]] = []
         searched = False

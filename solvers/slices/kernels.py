@@ -94,7 +94,9 @@ def _pair_in_pool(pool, server, other):
 def _edge_of(pool, pair, rank, hop, n_rack_edges):
     """Return an edge of a route of the pool, counted rack by rack.
 
-    In the pool, edges of the rack of the source come first, then those of another rack.
+    In the pool, edges of the rack of the source come first, then those of another rack. With 100
+    edges in a rack, and a route from rack 2 to rack 0, edge 7 of the pool is edge 207, and edge
+    107 is edge 7.
     """
     edge = pool.edges[pair.source, pair.destination, rank, hop]
     if edge < n_rack_edges:
@@ -104,7 +106,10 @@ def _edge_of(pool, pair, rank, hop, n_rack_edges):
 
 @inner_kernel
 def _largest_load(pool, pair, rank, rack, weight):
-    """Return the largest load on a route; -1 if an edge has no room for `weight` more circuits."""
+    """Return the largest load on route `rank` of a pair of servers, in circuits.
+
+    -1 if an edge of it has no room for `weight` more circuits.
+    """
     largest = 0
     for hop in range(pool.hops[pair.source, pair.destination, rank]):
         edge = _edge_of(pool, pair, rank, hop, rack.n_rack_edges)
@@ -229,9 +234,10 @@ class PlacementTask(NamedTuple):
 
 @inner_kernel
 def _count_hops(task, slot, server):
-    """Return the sum over circuits of a slot of the fewest hops to slots of earlier steps.
+    """Count the hops of the circuits of a slot to slots of earlier steps, if it took a server.
 
-    `server` is a place among the free ones; `_NO_WAY` if one of these slots cannot be reached.
+    This is the stretch: the sum over these pairs of circuits times the fewest hops. `server` is a
+    place among the free ones. `_NO_WAY` if one of the other slots cannot be reached from there.
     """
     total = 0
     for place in range(task.earlier_pairs.shape[1]):
@@ -279,8 +285,8 @@ def _has_room(task, server, slot):
 def _sort_servers(task, slot, step):
     """Write all free servers to ``task.candidates[step]``, least stretch first.
 
-    Rows of candidates are stretch and server (a place among the free ones), sorted by insertion.
-    The stretch is in circuits times hops; servers in use have `_NO_WAY` and come last.
+    Rows of candidates are stretch (`_count_hops`) and server (a place among the free ones), sorted
+    by insertion. Servers in use have `_NO_WAY` and come last.
     """
     candidates = task.candidates[step]
     for server in range(len(task.slot_of_server)):

@@ -355,9 +355,12 @@ class Pod:
         return None
 
     def globally(self, racks: Sequence[int], placement: Placement) -> Placement:
-        """Renumber a placement from the racks that were searched to the whole pod."""
-        # The k-th rack of a search is rack `racks[k]` of the pod: its numbers are that many racks
-        # higher.
+        """Renumber the servers and edges of a placement from the racks of a search to the pod.
+
+        The k-th rack of a search is rack ``racks[k]`` of the pod, so that its numbers are those of
+        ``racks[k] - k`` racks higher. With the racks 2 and 5 of 16 servers each, server 17 of the
+        search, server 1 of rack 1, is number 17 + 4 * 16 = 81 of the pod.
+        """
         extra_racks = np.array(racks, dtype=np.int64) - np.arange(len(racks))
         routes = [
             route + extra_racks[route // self.edges] * self.edges for route in placement.routes
