@@ -62,8 +62,8 @@ ALGORITHMS = (
 )
 """The names of all known algorithms."""
 MOST_ROUTED_RANKS = 32
-"""Up to so many ranks blocks are routed over pairs of several numbers of rounds. Between 32 ranks
-it takes 0.2 s, and 16 times as long between twice as many."""
+"""Up to this number of ranks blocks are routed over pairs of several numbers of rounds. Between 32
+ranks it takes 0.2 s, and 16 times as long between twice as many."""
 ROUNDS_TRIED = 5
 """Numbers of rounds that are tried for that, from the fewest to half of the ranks."""
 

@@ -49,7 +49,7 @@ PIECE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 2.0)
 """Numbers of pieces that are tried, as parts of what the formula says. With 0.5, 1 and 2 alone
 plans take up to 4 % longer."""
 MOST_STEPS = 60_000_000
-"""Looks at pieces of one simulation, about 0.1 s; it gives up after so many."""
+"""Looks at pieces of one simulation, about 0.1 s, after which it gives up."""
 MOST_SIMULATED_SENDS = 1 << 22
 """A simulation of more sends is not begun: it would give up."""
 

@@ -59,7 +59,7 @@ def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
     In a configuration of r rounds a block takes 0 to r hops, so that the product of all r + 1 has
     to be n or more. Example: 12 ranks and two configurations have (3, 2), since (3 + 1) * (2 + 1)
     = 12. Each configuration has at least one round, the largest number comes first; there are
-    fewer than `n_configurations` if so many are not needed, and none for one rank.
+    fewer than `n_configurations` if fewer are enough, and none for one rank.
     """
     k = min(n_configurations, (n - 1).bit_length())
     if not k:
@@ -80,7 +80,8 @@ class Circulant(NamedTuple):
     shifts: IntArray
     """``shifts[configuration]``: how many places onward each rank sends."""
     exponents: IntArray | NDArray[np.int8]
-    """``exponents[offset, configuration]``: hops of a block for the rank so many places onward."""
+    """``exponents[offset, configuration]``: hops of a block for the rank `offset` places
+    onward."""
 
     @property
     def hops(self) -> int:

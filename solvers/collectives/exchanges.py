@@ -2,8 +2,8 @@
 
 Over a graph that stays each block takes a shortest way to its destination, that of an all-gather,
 or a better way by the prices of loads (module `level_routes`). Over circulants that change all
-ranks do the same, so an *offset* stands for the blocks of all ranks that go so many places onward:
-it is a sum of shifts of the configurations, as few as possible.
+ranks do the same, so an *offset* stands for the blocks of all ranks for the rank as many places
+onward: it is a sum of shifts of the configurations, as few as possible.
 
 A *block* is what one rank sends to one other. A *lane* is a port of a rank on some plane, and a
 *move* the blocks of some offsets that go over one lane in one round.
@@ -243,7 +243,7 @@ def list_changing_offers(
     if ranks_to_store(n * n):
         yield _offer_direct(problem, n_shifts)
 
-    # With so many circulants that every shift is there once, more of them are of no use.
+    # Circulants beyond those in which every shift is there once are of no use.
     n_circulants_with_all = -(-(n - 1) // problem.lanes)
     has_skipped = False
     for n_circulants in range(1, min(MOST_CONFIGURATIONS, n_circulants_with_all) + 1):
@@ -396,9 +396,9 @@ def _lay_groups(problem: Collective, groups: IntArray) -> Laid:
 def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[IntArray]:
     """List sets of `size` shifts whose sums of few terms reach all of 1 to n - 1, modulo n.
 
-    The circuits of a shift lead so many places onward; two-way ones also lead back, so that their
-    shifts are n / 2 at most. Powers of a base come first, such as 1, 4 and 16, then what a local
-    search makes of these and of random sets.
+    The circuits of shift s lead s places onward; two-way ones also lead back, so that their shifts
+    are n / 2 at most. Powers of a base come first, such as 1, 4 and 16, then what a local search
+    makes of these and of random sets.
     """
     n = problem.n_ranks
     largest = n // 2 if problem.two_way else n - 1
@@ -411,7 +411,7 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
     # each of them: of the shifts 1, 2 and 3 the sets of four are (1, 1, 2, 3), (1, 2, 2, 3) and
     # (1, 2, 3, 3). If all can stand there equally often, there is one set.
     n_sets = largest if size % largest else 1
-    for n_behind in range(n_sets):  # so many shifts are put behind the others
+    for n_behind in range(n_sets):  # how many of the first shifts come last
         yield np.sort(np.resize(np.roll(np.arange(1, largest + 1), -n_behind), size))
 
 
@@ -477,8 +477,8 @@ def _receive_offsets(sequence: CircuitSequence, exponents: NDArray[np.integer[An
     for config in range(n_configs):
         n_rounds_before = len(columns)
         while hops_left[config].any():
-            # A round: each offset takes a lane with hops left, and is so many places farther then.
-            # The columns of its receipts are round, source, target and chunk, which is the offset.
+            # A round: each offset takes a lane with hops left, and is its shift farther then. The
+            # columns of its receipts are round, source, target and chunk, which is the offset.
             choose_lane_of_offsets(hops_left[config], lane_of, loads_of_lanes)
             offset = np.flatnonzero(lane_of >= 0)
             lane = lane_of[offset]

@@ -15,7 +15,7 @@ Words that are used here:
 
 - the *stride* of a round: afterwards all ranks have the block whose distance from the owner is a
   multiple of it, counted around the ring of all ranks;
-- a *ring*, named by its *shift*: circuits from every rank to the one so many places onward, which
+- a *ring*, named by its *shift*: circuits from every rank r to r plus the shift, modulo n, which
   stay for some rounds. On the ring of shift 8 a stride of 32 is 4 circuits;
 - a *chain*: the strides of all rounds, each with the ring over which the blocks of the round go.
 """
@@ -63,12 +63,12 @@ from optmatch.solvers.collectives.topologies import (
 )
 
 MOST_STRIDES = 256
-"""Up to so many ranks all strides are tried; between more only the divisors of `SMOOTH`."""
+"""Up to this number of ranks all strides are tried; between more only the divisors of `SMOOTH`."""
 SMOOTH = 30**16
 """Its divisors have no prime factor above 5: some 90 of the numbers to 1,000."""
 BEST_CHAINS = 6
-"""So many choices of rings are tried for each number of them. With one of them an all-reduce of 24
-ranks with two ports takes 2.7 % longer."""
+"""The choices of rings that are tried for each number of them. With one of them an all-reduce of
+24 ranks with two ports takes 2.7 % longer."""
 MOST_SCATTERED = 1 << 22
 """Sends of the gather of a broadcast that is a scatter before a gather; of more none is made."""
 
@@ -90,7 +90,7 @@ class Relay(NamedTuple):
         return f"{self.sequence.name} in {len(self.strides)}"
 
     def rounds_of_arrival(self, offset: IntArray) -> IntArray:
-        """Return the round in which ranks so many places onward from the owner get its block.
+        """Return the round in which ranks `offset` places onward from the owner get its block.
 
         The owner itself, at offset 0, has it before all rounds: -1. With the strides (4, 2, 1) the
         offsets 4, 2, 6 and 1 have the rounds 0, 1, 1 and 2; with (1, 2, 4) the offset 1 has round
@@ -231,7 +231,7 @@ class Chain(NamedTuple):
     seconds: float
     """The time of all rounds, without the changes of circuits."""
     rounds: tuple[tuple[int, int], ...]
-    """The stride of each round and the shift of its ring, which leads so many places onward."""
+    """The stride of each round, and the shift of its ring."""
 
 
 def list_chains(problem: Collective, *, in_parts: bool) -> list[Chain]:
@@ -299,7 +299,7 @@ def list_chains(problem: Collective, *, in_parts: bool) -> list[Chain]:
 
     @cache
     def fill_rings(before: int, n_rings: int) -> list[Chain]:
-        """Return the best rounds over so many rings, from a stride to the last one, 1.
+        """Return the best rounds over `n_rings` rings, from a stride to the last one, 1.
 
         There is one chain for each of the best shifts of the first ring, the fastest first. Its
         time is infinite where no rings are left for the strides, or no strides for the rings.
@@ -348,7 +348,7 @@ def list_relays(problem: Collective, clock: Clock) -> Iterator[Relay]:
     # With circuits that change. Example of 27 ranks, with the strides and rings 9, 3 and 1: for
     # shifts of 1 and 2 circuits lead 9 and 18 ranks onward in the first round, then 3 and 6, then
     # 1 and 2. A configuration has to reach as many multiples of its ring as fit into the ring
-    # before (the base, the most of these), and does that like a gather of so many ranks.
+    # before (the base, the most of these), and does that like a gather of as many ranks.
     for rounds in all_rounds:
         strides, shifts = zip(*rounds, strict=True)
         rings = tuple(dict.fromkeys(shifts))
@@ -479,7 +479,7 @@ def _lay_exchange(problem: Collective, gather: Receipts) -> Laid:
 
 
 def _list_blocks(problem: Collective, gather: Receipts, stored_ranks: int) -> Rounds:
-    """List the sends of the blocks of so many first ranks, or with 0 of all ranks."""
+    """List the sends of the blocks of the first `stored_ranks` ranks, of all ranks if it is 0."""
     # Where all ranks do the same, the gather has the receipts of rank 0 alone, which are turned to
     # the other ranks that are listed; else it has those of all.
     n = problem.n_ranks

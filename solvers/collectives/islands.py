@@ -60,7 +60,7 @@ LEAST_WAVE = 0.05
 MOST_SENDS = 1 << 25
 """Plans of more sends are not laid out: they take more than six gigabytes."""
 SIMILAR_SENDS = 1.75
-"""A plan of one wave with so many times the sends of another one is never left out for it: an
+"""A plan of one wave with this multiple of the sends of another one is never left out for it: an
 all-to-all over several hops has more sends than one over single hops, but is many times faster."""
 
 
@@ -656,7 +656,7 @@ class Scheme(NamedTuple):
 def list_schemes(has_pairs: bool, islands: int, places: int) -> Iterator[Scheme]:
     """List ways to bring the data of one island to all others that are worth a try.
 
-    There are so many `islands` of `places` ranks each. An all-to-all (`has_pairs`) goes over new
+    There are `islands` islands of `places` ranks each. An all-to-all (`has_pairs`) goes over new
     rails in each phase, or by several hops over rails that stay; any other operation is made of a
     gather over rails that stay.
     """

@@ -63,7 +63,7 @@ MOST_EXPONENT = 60.0
 MOST_STEPS = 400_000_000
 """Looks at circuits, about two seconds, after which no other sweep begins."""
 BLOCKS_BETWEEN_LOOKS_AT_CLOCK = 4096
-"""So many blocks are rerouted before the clock is looked at again. For 1,024 ranks with four
+"""The blocks that are rerouted before the clock is looked at again. For 1,024 ranks with four
 two-way ports they take 20 ms, and a whole sweep 5 s; each look costs microseconds."""
 LEVEL_ENOUGH = 1.01
 """Routes whose time is so near the mean of all circuits are not improved."""
@@ -386,13 +386,13 @@ def find_level_routes(
 
 
 CAPACITY_SWEEPS = 60
-"""After so many sweeps a search gives up. Between 16 and 64 ranks those that end take 4 to 50;
-with twice as many hardly any other ends."""
+"""After this number of sweeps a search gives up. Between 16 and 64 ranks those that end take 4 to
+50; with twice as many hardly any other ends."""
 WHOLE_SWEEPS = 3
-"""In so many sweeps at the beginning all blocks are rerouted, then only those that overuse a
-circuit. One whole sweep leaves loads so uneven that fewer searches end; six take longer."""
+"""In these first sweeps all blocks are rerouted, then only those that overuse a circuit. One whole
+sweep leaves loads so uneven that fewer searches end; six take longer."""
 SWEEPS_BEFORE_VERDICT = 7
-"""After so many sweeps a search is given up if much is overused."""
+"""After this number of sweeps a search is given up if much is overused."""
 MUCH_OVERUSE = 0.03
 """How much that is, as a part of all hops. No search that ended had more than 2.6 %; circuits that
 are uneven by nature, as in graphs of de Bruijn, keep 3 to 20 % for ever."""
@@ -406,7 +406,7 @@ CAPACITY_JITTER = 0.3
 """How much is added to a price at random in each sweep, at most; without it blocks that have a
 choice between equals would decide alike, sweep for sweep."""
 ROUNDS_FOR_HOPS = (2, 3)
-"""There are so many rounds for each hop of the farthest blocks, one after another. With one, fewer
+"""Rounds for each hop of the farthest blocks that are tried, one after another. With one, fewer
 searches end; three let some end that two do not, and more none, for up to three times the work."""
 CAPACITY_SLACKS = (0.0, 0.02, 0.04)
 """By how much the time may exceed that of level loads, one after another until a search ends."""

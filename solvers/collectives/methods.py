@@ -741,7 +741,7 @@ def _find_best(
 
 
 TORUS_RESERVE = 4.0
-"""So many times as long as other sends take those of an all-reduce over a torus, as the verifier
+"""A send of an all-reduce over a torus takes this many times as long as others, as the verifier
 adds up what each of them keeps: between 4,096 ranks 1.5 million take 3.7 s."""
 LIGHT_TORUS = 16
 """An all-reduce over a torus is tried if there is time for a plan with one chunk for so many

@@ -52,7 +52,7 @@ class Offer(NamedTuple, Generic[Plan]):
 
 
 RESERVE = 1.5
-"""The search for offers ends when so many times is left as the best one takes to be laid out."""
+"""The search for offers ends when the time left is this multiple of what the best one takes."""
 
 
 def try_offers(

@@ -41,7 +41,7 @@ PROGRAMME_EFFORT = 5_000_000
 MOST_PLANES_ONE_BY_ONE = 16
 """The most planes for which every number of first planes is tried; of more, some numbers are."""
 MOST_PARTS_PROVED = 24
-"""Up to so many pairs of a step and a plane the search for a proof is run to its end."""
+"""Up to this number of pairs of a step and a plane the search for a proof is run to its end."""
 SCHEDULES_BALANCED = 8
 """Complete schedules of the beam search that are returned."""
 DARK = -1

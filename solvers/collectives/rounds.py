@@ -30,7 +30,7 @@ RoundSends = tuple[IntArray, IntArray, IntArray]
 """The sends of a round: arrays of sources, destinations and chunks, an entry for each send."""
 
 MOST_PIECES = 1024
-"""Into so many pieces a buffer is cut at most."""
+"""The most pieces into which a buffer is cut."""
 MOST_SENDS = 1 << 26
 """Sends of a plan of an all-to-all: of more it takes tens of gigabytes; 512 ranks of a ring."""
 
@@ -40,14 +40,14 @@ SENDS_PER_S = 1_200_000
 million, of collectives of 1,024 ranks on one core. With half of this number methods are left out
 that would be done in time; with twice of it limits of 1 s are overrun by a second."""
 SENDS_OF_A_SUM = 2
-"""To lay out and check a send that is added to a sum takes as long as so many that are copied: the
+"""To lay out and check a send that is added to a sum takes as long as this number of copies: the
 ranks in each sum are replayed."""
 QUICK_SENDS = 1 << 14
-"""Plans of so many sends are made in any case: they take some 10 ms."""
+"""Plans of no more sends are made in any case: they take some 10 ms."""
 PORTS_OF_A_SEND = 2
-"""To set up so many ports in a configuration, and to check them, takes as long as a send: plans of
-1,024 to 4,096 ranks have 2 to 4 million ports in a second. With twice of it a limit of 1 s is
-overrun by 0.4 s; with half of it 1,024 ranks of four ports get a plan 1.5 times as long in it."""
+"""To set up this number of ports, and to check them, takes as long as a send: plans of 1,024 to
+4,096 ranks have 2 to 4 million ports in a second. With twice of it a limit of 1 s is overrun by
+0.4 s; with half of it 1,024 ranks of four ports get a plan 1.5 times as long in it."""
 MOST_OFFERED_SENDS = 1 << 24
 """Plans of more sends are not offered: they take gigabytes."""
 MOST_LISTED_SENDS = 1 << 17
@@ -57,7 +57,7 @@ twice of it an all-to-all of 256 ranks takes 0.2 s, too long for a limit of 0.1 
 
 
 def is_affordable(n_sends: float, clock: Clock, *, reserve: float = 1.0) -> bool:
-    """Tell whether there is memory and time to lay out a plan of so many sends and to check it.
+    """Tell whether there is memory and time to lay out a plan of `n_sends` and to check it.
 
     The time left on `clock` has to be `reserve` times as long as that takes.
     """
@@ -76,7 +76,7 @@ class Rounds(NamedTuple):
     """``matchings[round][lane, rank]``: the peer of each port, -1 if it is dark. None where each
     rank sends to one other in a round, and all lanes have the same circuits."""
     stored_ranks: int = 0
-    """Only the sends of the chunks of so many ranks, the first ones, are listed, as in a
+    """Only the sends of the chunks of this number of first ranks are listed, as in a
     `CollectivePlan`; those of the others are the same between ranks some places onward. 0: the
     sends of all ranks are listed."""
     places: IntArray | None = None
@@ -304,10 +304,10 @@ def has_time_for_all_blocks(n_ranks: int, clock: Clock) -> bool:
 
 
 def chunk_sizes(problem: Collective, count: int, stored_ranks: int = 0) -> FloatArray:
-    """Return the bytes of each of so many chunks, padded to multiples of ``align_bytes``.
+    """Return the bytes of each of `count` chunks, padded to multiples of ``align_bytes``.
 
-    With stored ranks they are the chunks of so many first ranks alone. In an all-to-all a rank
-    sends nothing to itself: the chunks r * n + r have 0 bytes.
+    With stored ranks they are the chunks of the first `stored_ranks` ranks alone. In an all-to-all
+    a rank sends nothing to itself: the chunks r * n + r have 0 bytes.
     """
     n = problem.n_ranks
     if problem.demand_bytes is not None:

@@ -47,10 +47,10 @@ LONGEST_RULE_S = 1.0
 is. Between 256 ranks, with delays that matter little, the best rule is a decomposition that takes
 0.02 s; all rules of at most 1 s take 2 s together, and those of at most 10 s take 16 s."""
 RESTS_TIMED = 24
-"""After so many different numbers of direct rounds the rest is timed, and then near the best of
+"""The different numbers of direct rounds after which the rest is timed, and then near the best of
 them. Timing all rests once takes about a tenth of what a rule for direct rounds takes."""
 MOST_CLIMBED = 160
-"""Up to so many ranks shifts of the rest are searched for; Bruck's serve more ranks."""
+"""Up to this number of ranks shifts of the rest are searched for; Bruck's serve more ranks."""
 
 
 class DirectRound(NamedTuple):
@@ -80,7 +80,8 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
     """Find a fast plan of an uneven all-to-all: first direct sends, then a rest over other ranks.
 
     Direct rounds come from several rules for schedules of an optical switch, each of which serves
-    all blocks. Of each schedule so many rounds are kept as make the least sum of both stages.
+    all blocks. Of each schedule the first rounds are kept, as many as make the sum of both stages
+    least.
     """
     # The first plan to compare with: no direct rounds, and all goes over the best circulant.
     circulants = list(_list_circulants(problem, clock))
@@ -251,8 +252,8 @@ def _choose_stages(
     10, 20, ..., 230, and if 50 is the best of these, after 41 to 59. Returns the fastest stages,
     which are `best` if none of these are faster.
     """
-    # end_s[count]: the end of so many direct rounds, with the change of circuits before the rest.
-    # After all of them nothing is left, so that this change is not needed.
+    # end_s[count]: the end of the first `count` direct rounds, with the change of circuits before
+    # the rest. After all of them nothing is left, so that this change is not needed.
     round_s = problem.round_s + problem.delay_s
     end_s = np.append(0.0, np.cumsum([round_s + each.busiest_s for each in direct]))
     all_direct_s = float(end_s[-1]) - problem.delay_s

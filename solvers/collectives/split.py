@@ -35,7 +35,7 @@ from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import FloatArray, IntArray, Rounds
 
 FEW_RANKS = 4
-"""Up to so many ranks all matchings are tried in each round."""
+"""Up to this number of ranks all matchings are tried in each round."""
 BEAM_WIDTH = 12
 """Sequences of as many rounds that are made longer."""
 LENGTHS_TRIED = 6
@@ -48,10 +48,10 @@ more than 1, as routes later share out what is left over all configurations."""
 PATHS_OF_A_SEARCH = 400_000
 """Paths of all programmes together: some 40 s."""
 MOST_SIMPLEX_PATHS = 5_000
-"""Up to so many paths the simplex method is faster."""
+"""Up to this number of paths the simplex method is faster."""
 
 LEAST_DRAWN_RANKS = 24
-"""From so many ranks on paths are drawn by prices, as a list of them all has too many."""
+"""From this number of ranks on paths are drawn by prices, as there are too many to list all."""
 
 
 class _Routed(NamedTuple):
@@ -593,7 +593,7 @@ class SplitSearch:
 
 
 ENOUGH_PATHS = 4
-"""Blocks get longer paths until they have so many."""
+"""Blocks get longer paths until they have this number of them."""
 MOST_PATHS = 1_600_000
 """Paths that are listed at most."""
 PATH_DRAWS = 300
@@ -659,7 +659,7 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
         n_new = np.zeros_like(n_paths)
         for turns in combinations(range(rounds), length):
             for chosen_lanes in product(range(lanes), repeat=length):
-                # visited[hop, source]: where the path from each source is after so many hops.
+                # visited[hop, source]: where the path from a source is after `hop` hops.
                 visited = np.empty((length + 1, n), dtype=np.int64)
                 visited[0] = ranks
                 lane_of_round = np.full(rounds, NO_LANE)

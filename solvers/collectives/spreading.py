@@ -130,7 +130,7 @@ class CircuitSequence:
         return cls("pairs", peer, held, shifts=shifts_of_lanes, two_way=True, is_mirrored=True)
 
     def config_of_round(self, n_rounds: int) -> IntArray:
-        """Return the number of the configuration that is up in each of so many rounds.
+        """Return the number of the configuration that is up in each of `n_rounds` rounds.
 
         Two configurations that are held for 2 and 1 rounds are 0, 0, 1, 1, 1 in five rounds, and
         0, 0, 1, 0, 0 if they repeat.
@@ -203,10 +203,10 @@ class Receipts(NamedTuple):
     load: FloatArray
     """``load[round]``: the chunks over the busiest circuit; parallel circuits share evenly."""
     pieces: int
-    """A block is cut into so many chunks, which may come from different neighbours."""
+    """The chunks into which a block is cut, which may come from different neighbours."""
     n_rotations: int
-    """Each receipt stands for so many, rotated by 0, 1, ... places around the ring of all ranks:
-    for all n if the chunks are those of rank 0 in a circulant, else for itself."""
+    """For how many a receipt stands, rotated by 0, 1, ... places around the ring of all ranks: for
+    all n if the chunks are those of rank 0 in a circulant, else for itself."""
     turn: IntArray
     """The round in which the chunk comes."""
     source: IntArray
@@ -227,7 +227,7 @@ class Receipts(NamedTuple):
     """Whether rotations by odd numbers of places are mirrored, as in the sequence."""
 
     def turn_ranks(self, rank: IntArray, places_onward: IntArray) -> IntArray:
-        """Return where ranks are after a rotation by so many places, which may mirror them.
+        """Return where ranks are after a rotation by some places, in the way of the circulant.
 
         With 8 ranks, rank 2 is rotated by 3 places to rank 5; mirrored to rank 3 - 2 = 1.
         """
@@ -513,9 +513,9 @@ def receive_routed(
 ) -> Receipts:
     """Choose the routes of all arrivals, and return them as receipts.
 
-    Each block is cut into so many `pieces`, whose chunks are ``owner * pieces + piece``.
+    Each block is cut into `pieces`, whose chunks are ``owner * pieces + piece``.
     ``weight[arrival]`` is what an arrival loads circuits with, 1 if it is not given. With
-    `n_rotations` all ranks do the same, and those of the one owner stand for so many.
+    `n_rotations` above 1 all ranks do the same, and the one owner stands for as many.
     """
     # The links of all routes of a piece are in one table: routes of 2, 1 and 1 links begin at its
     # rows 0, 2 and 3.
@@ -658,8 +658,8 @@ def list_gathered(receipts: Receipts, stored_ranks: int = 0) -> Carried:
 
     With n ranks and receipts of rank 0 alone, each becomes n sends, 0 to n - 1 places onward: a
     receipt of rank 2 from rank 0 becomes a send from 1 to 3 for owner 1, and so on. If
-    `stored_ranks` is not 0, only the chunks of so many first owners are listed, which stand for
-    those of all in a `CollectivePlan`.
+    `stored_ranks` is not 0, only the chunks of this number of first owners are listed, which stand
+    for those of all in a `CollectivePlan`.
     """
     n_rotations = stored_ranks or receipts.n_rotations
     receipt = np.repeat(np.arange(len(receipts.turn)), n_rotations)
@@ -904,7 +904,7 @@ def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way:
     # The numbers in a row that are wanted: from 0 on, or as many on both sides of 0. For base 8
     # these are 0 to 7, or over two-way circuits -3 to 4.
     steps = set(shifts[:lanes])
-    reach = {0}  # all sums of so many steps as there were rounds, or fewer
+    reach = {0}  # all sums of at most one step for each round so far
     if two_way:
         steps |= {-shift for shift in steps}
     lowest = -((base - 1) // 2) if two_way else 0

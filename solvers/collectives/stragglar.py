@@ -924,7 +924,7 @@ class DoublesSearch:
         """Return how many ranks hold a chunk of a class with the given budget.
 
         Without waste a chunk of class c is at 2^c ranks. A holder that is missing now would have
-        become 2^(q - 1 - c) holders by the time when the chunk is the oldest, and so many are
+        become 2^(q - 1 - c) holders by the time when the chunk is the oldest, and as many are
         taken from its budget.
 
         Example with q = 5 and a surplus of 3. In class 3 a chunk has a budget of 1 left: 2 of its

@@ -139,7 +139,7 @@ def choose_torus(problem: Collective, most_chunks: int | None = None) -> Sides:
     longest_side = 2 if problem.two_way else problem.n_ranks  # two-way rings have 2 ranks
 
     def sending_s(n_rounds: int, chunks: int) -> float:
-        """Return the seconds of rounds in each of which a rank sends one of so many chunks."""
+        """Return the seconds of rounds in each of which a rank sends one of `chunks` chunks."""
         chunk_bytes = float(chunk_sizes(problem, chunks)[0])
         return seconds_of(problem, n_rounds, n_rounds * chunk_bytes / problem.lanes)
 
@@ -202,7 +202,7 @@ def _list_factors(number: int, largest: int) -> list[int]:
 
 
 def choose_torus_within(problem: Collective, most_sends: float) -> Sides:
-    """Return the fastest torus whose plan has at most so many sends; an uncut buffer if none has.
+    """Return the fastest torus of at most `most_sends` sends; an uncut buffer if none has so few.
 
     Large buffers are cut into as many chunks as there are ranks, in two million sends between a
     thousand ranks. A torus with a side of four places that is passed has a quarter of them, and
@@ -565,7 +565,7 @@ def list_ring_offers(problem: Collective) -> Iterator[Offer[Laid]]:
 
 
 def _lay_ring(problem: Collective, ring: Topology, chunks: int) -> Laid:
-    """Lay out and time the all-reduce around a ring with so many chunks.
+    """Lay out and time the all-reduce around a ring, of a buffer that is cut into `chunks`.
 
     Example: four ranks and one chunk. Every rank is a root, and its block is the rank itself. In
     round 0 each rank tells both neighbours what it has; in round 1 what came from ahead is passed

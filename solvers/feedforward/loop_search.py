@@ -49,7 +49,7 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 EXACT = 64
 """In blocks of more lines each loop takes the direction that its own cells prefer."""
 MOST_VISITS = 400_000
-"""After so many visits to blocks a search ends with the best it has."""
+"""After this number of visits to blocks a search ends with the best it has."""
 FORBIDDEN = 1 << 40
 """The cost of a state that a cell cannot take."""
 

@@ -54,7 +54,7 @@ class Meeting(NamedTuple):
 
 
 def new_search_end(nodes: int, places: int) -> SearchEnd:
-    """Allocate an end for a graph of so many nodes, with a heap of so many places."""
+    """Allocate an end for a graph of `nodes` nodes, with a heap of `places` places."""
     return SearchEnd(
         cost=np.full(nodes, NOT_REACHED, dtype=np.int64),
         previous=np.zeros(nodes, dtype=np.int32),

@@ -81,14 +81,14 @@ from optmatch.solvers.rails.seats import Seats
 from optmatch.solvers.rails.staying import bound_step
 
 _TURN = 1_000
-"""After so many trials the tolerance is 0, and moves begin anew from the best choice."""
+"""After this number of trials the tolerance is 0, and moves begin anew from the best choice."""
 _MOVE_WORK = 2.0
 """The work of random moves, as a multiple of that of the simple choices before."""
 _LEAST_MOVE_WORK = 1e8
 """The least work of random moves, most of a second: jobs of a few GPUs have few simple
 choices."""
 _MOST_RINGS = 3
-"""A move adds a ring while fewer than so many may change; after that it replaces one of them."""
+"""A move adds a ring while fewer than these may change; after that it replaces one of them."""
 _MOST_REVERSE = 0.3
 _MOST_REPLACE = 0.36
 _MOST_ROUTES = 0.65
@@ -286,7 +286,7 @@ class Search:
     rng
         Draws the moves.
     spare_s
-        The search ends when the solver has no more than so many seconds left, beside those for
+        The search ends when the solver has no more than these seconds left, beside those for
         relays: a plan of the best choice still has to be made, and another search may follow.
     known_s
         The time of a known plan in seconds: a choice is of use if it is better. Infinite if no
@@ -551,7 +551,7 @@ class Search:
         # All groups have the same number of members, and thus the same strides.
         n_members = len(self.chord_groups[0])
         for n_chords in range(1, self.ports + 1):
-            # The strides by which an all-to-all over so many chords ends soonest. None if there
+            # The strides by which an all-to-all over `n_chords` chords ends soonest. None if there
             # are more chords than other members: further ones are of no use.
             chords = choose_chords(n_members, n_chords)
             if chords is None:
@@ -707,7 +707,7 @@ def list_exchange_groups(seats: Seats) -> Ints | None:
     if not len(exchanges):
         return None
 
-    # By number of members, the bytes of all all-to-alls of so many.
+    # By number of members, the bytes of all all-to-alls of that size.
     size_of_exchange = seats.n_members[exchanges]
     sent_by_size = np.bincount(size_of_exchange, seats.nodes.bytes_sent[exchanges])
     sizes = np.unique(size_of_exchange)

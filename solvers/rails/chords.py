@@ -136,9 +136,9 @@ def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
         if is_last and comb(n_hops + len(strides) - 1, n_hops) > _MOST_ROUTES:
             break
 
-        # All multisets of so many hops, as ports, and how often each port is in them: of two ports
-        # and three hops these are 000, 001, 011 and 111, with the counts (3, 0), (2, 1), (1, 2)
-        # and (0, 3). The distance of a route is the sum of its strides, around the circle.
+        # All multisets of `n_hops` hops, as ports, and how often each port is in them: of two
+        # ports and three hops these are 000, 001, 011 and 111, with the counts (3, 0), (2, 1), (1,
+        # 2) and (0, 3). The distance of a route is the sum of its strides, around the circle.
         ports = np.array([*combinations_with_replacement(range(len(strides)), n_hops)])
         hops = (ports[:, :, None] == np.arange(len(strides))).sum(axis=1)
         distance = hops @ np.array(strides) % n

@@ -118,7 +118,7 @@ def choose_rounds(
 def face_at_distances(algorithm: Algorithm, n: int, distances: Ints) -> Facing:
     """Let each of n members face its partners of an algorithm, ``distances[round, lane]`` away.
 
-    Around a ring data are sent so many places onward. In exchanges of pairs both sides face the
+    Around a ring data are sent that many places onward. In exchanges of pairs both sides face the
     partner, `IDLE` where there is none. With 3 members on one lane and the distance 1 around a
     ring, ``facing[0, 0, 0]`` is 1, 2, 0 and ``facing[0, 1, 0]`` is 2, 0, 1.
     """

@@ -1,4 +1,4 @@
-"""All-to-alls in stages: rings of members whose circuits lead so many places further on.
+"""All-to-alls in stages: rings of members whose circuits lead some places further on.
 
 A *block* is the data of one member for one other, and its *distance* is how many places further on
 that one is. A *stage* is a time in which the circuits of all members stay and have one *stride*;
@@ -28,7 +28,7 @@ _MOST_SETS = 600
 """All sets of strides are looked at if there are no more of them; else the geometric ones of
 `list_shift_sets` and a greedy one."""
 _MOST_STAGES = 6
-"""Strides are chosen for up to so many stages; then comes one stage for each stride."""
+"""Strides are chosen for up to this number of stages; then comes one stage for each stride."""
 
 
 class Menu(NamedTuple):
@@ -101,7 +101,7 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
 
 
 def list_stride_sets(n: int, size: int) -> Iterator[tuple[int, ...]]:
-    """List all sets of so many strides if they are few, else some known ones and a greedy one.
+    """List all sets of `size` strides if they are few, else some known ones and a greedy one.
 
     A set has different strides from 1 to n - 1, ascending, for n members; 1 is the first.
     """
@@ -178,7 +178,7 @@ def _count_hops(n: int, strides: tuple[int, ...]) -> list[int]:
     for stage in range(len(strides) - 1, -1, -1):
         # The hops of each block in this stage: the least number that is on a route of fewest hops.
         # Numbers are tried from 0 on; -1 stands for none so far. Before these hops the block was
-        # so many strides nearer to its sender: from there the stage before is looked at.
+        # as many strides nearer to its sender: from there the stage before is looked at.
         hops_to_here = fewest[stage + 1][distance]
         hops_in_stage = np.full(n, -1)
         for n_hops in range(n):

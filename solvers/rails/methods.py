@@ -62,12 +62,12 @@ Simple = Literal["prefetch", "provisioned", "on-demand", "static", "ilp"]
 _ROUNDS = 200
 """Rounds of the search for the states of cells of one matching."""
 _MOST_GPUS_BEYOND_LIMIT = 1024
-"""A job of so many GPUs gets a first plan whatever its time limit, which takes up to 2.5 s: on
-16,384 GPUs the step alone takes longer to derive."""
+"""A job of up to this number of GPUs gets a first plan whatever its time limit, which takes up to
+2.5 s: on 16,384 GPUs the step alone takes longer to derive."""
 _FEW_GPUS = 128
 """A job of more GPUs begins with the first choices of the search."""
 _MOST_USES_FIRST = 200_000
-"""A first straight plan with so many uses of ports is made and written out in half a second; with
+"""A first straight plan with no more uses of ports is made and written out in half a second; with
 the 1.1 million of DeepSeek-V3 on 1,024 GPUs it takes 1.8 s and is slower than rings, which take
 0.8 s."""
 _DRAFTED_PER_S = 1e6

@@ -65,7 +65,7 @@ def longest_paths(
         ``rail_of[node]``: the rail of a communication or a change of circuits, -1 of a node beside
         all rails. None if no change stops a rail.
     n_changes
-        So many nodes, the last ones, are changes of circuits; those on rails are all of one
+        How many nodes, the last ones, are changes of circuits; those on rails are all of one
         duration. A change stops its rail: no communication starts there meanwhile, and those under
         way end later by its duration. Changes of a rail that begin at one moment stop it once.
     """

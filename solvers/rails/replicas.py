@@ -20,10 +20,10 @@ from optmatch.problems.rails.training.step import ALL_TO_ALL
 from optmatch.solvers.rails.paths import Ints
 
 _FEW_NODES = 400_000
-"""Steps of up to so many operations, by rail, are searched with all replicas; larger ones with the
-fewest replicas that are no larger. The search of a larger one times too few choices: on 2,048 GPUs
-of DeepSeek-V3 (526,528 by rail) the step is 44.3 s with two replicas, and 61.0 s with one of all;
-on Mixtral-8x22B (599,808) it is 3.804 and 3.797 s."""
+"""Steps of up to this number of operations, by rail, are searched with all replicas; larger ones
+with the fewest replicas that are no larger. The search of a larger one times too few choices: on
+2,048 GPUs of DeepSeek-V3 (526,528 by rail) the step is 44.3 s with two replicas, and 61.0 s with
+one of all; on Mixtral-8x22B (599,808) it is 3.804 and 3.797 s."""
 
 
 class Replicas(NamedTuple):

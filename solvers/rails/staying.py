@@ -127,8 +127,8 @@ def time_exchanges(seats: Seats, delay_s: float) -> Floats:
 def _count_least_hops(n_members: int, n_strides: int) -> int:
     """Return a lower bound of the hops that the n - 1 blocks of a member take, all together.
 
-    Over s strides at most C(h + s - 1, h) distances are h hops away: so many multisets of h
-    strides there are. With 6 members and 2 strides two blocks take 1 hop and three take 2: 8 hops.
+    Over s strides at most C(h + s - 1, h) distances are h hops away: the number of multisets of h
+    strides. With 6 members and 2 strides two blocks take 1 hop and three take 2: 8 hops.
     """
     # Blocks are dealt out by their hops, few hops first, until all n - 1 blocks have theirs.
     n_hops = 0

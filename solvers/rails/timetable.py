@@ -342,8 +342,8 @@ def _join_ports(
     gpu_of[alike.replica, alike.seat] = np.arange(len(alike.seat))
 
     # ``sender[change, replica]`` and ``receiver[change, replica]`` are GPUs. A receiver number
-    # from that of the seats on is a seat so many replicas (`turn`) further on; the last replica is
-    # followed by the first one.
+    # from that of the seats on is a seat `turn` replicas further on; the last replica is followed
+    # by the first one.
     replica = np.arange(seats.n_replicas)
     turn, seat = np.divmod(changes.receiver[new, None], seats.n_seats)
     sender = gpu_of[replica, changes.sender[new, None]]

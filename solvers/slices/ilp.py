@@ -38,7 +38,7 @@ from optmatch.solvers.slices.pod import Pod, loads_possible, tell_apart
 from optmatch.solvers.slices.search import Placement, Rack, SliceSearch
 
 MOST = 16
-"""Cuts are looked for among all subsets of at most so many nodes, and slices of so many slots."""
+"""The most nodes whose subsets are tried as cuts, and the most slots of a slice for that."""
 
 MOST_JOINED = 32
 """Joined racks are searched as one, servers and routes of all of them."""

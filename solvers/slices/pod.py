@@ -25,7 +25,7 @@ from optmatch.solvers.slices.kernels import EXHAUSTED, FOUND
 from optmatch.solvers.slices.search import Placement, Rack, SliceSearch
 
 NODES = 1000
-"""A scheduler looks at so many steps for each largest load in one rack and each start."""
+"""The steps that a scheduler looks at for each largest load in one rack and each start."""
 
 TURNS = 6
 """The number of starts of a search, each from other servers: one that starts badly stays bad."""
