@@ -442,6 +442,8 @@ def _join_halves(n: int, shift: int) -> IntArray:
     """Join rank i of the first half to rank ``n / 2 + (i + shift) mod (n / 2)``; n is even.
 
     Returns ``partner[rank]``.
+
+    With 6 ranks and shift 1 the ranks 0, 1 and 2 have the partners 4, 5 and 3.
     """
     half = n // 2
     first_half = np.arange(half)

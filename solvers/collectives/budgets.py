@@ -60,6 +60,8 @@ def rank_losses(problem: Collective) -> RankLosses | None:
     Which ports of two ranks a circuit will take is not known yet. One-way circuits join ports of
     equal numbers, two-way ones any. Port p of rank r is the port ``r * ports + p`` of the switch.
     The result is None if the switch does not state any losses.
+
+    Example: with two ports, port 1 of rank 3 is port 7 of the switch.
     """
     loss_of_ports: Any = problem.fabric.circuit_loss_db
     if loss_of_ports is None:

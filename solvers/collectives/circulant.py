@@ -161,6 +161,8 @@ def list_power_shifts(n: int, k: int, *, two_way: bool) -> list[IntArray]:
     The best base is near the k-th root of the largest shift; twice that root if shifts can be
     subtracted, too. The bases next to it are tried as well: each set has the powers of a base up
     to the largest shift, and then the smallest numbers that are not in it yet.
+
+    Example: three one-way shifts of 64 ranks are 1, 3, 9; 1, 4, 16; or 1, 5, 25.
     """
     largest = n // 2 if two_way else n - 1
     best_base = max(2, round((2 if two_way else 1) * largest ** (1 / k)))
@@ -289,7 +291,8 @@ def choose(problem: Collective, clock: Clock) -> tuple[Circulant, bool]:
     A *configuration* is a set of circuits that all lead the same number of places onward, its
     *shift*. A block, what one rank sends to one other, makes some hops in some configurations;
     their shifts add up to the places that it has to go. More configurations need fewer hops, but a
-    delay for each change.
+    delay for each change: among 12 ranks the shifts 1, 2, 4 and 8 take one hop for each binary 1
+    of an offset, and the shifts 1 and 4 up to three hops of 1 and two of 4.
     """
     n = problem.n_ranks
 

@@ -166,6 +166,9 @@ def _count_changes(problem: Collective, plan: CollectivePlan) -> int:
     """Count how often circuits change between rounds; of planes with shares, over all planes.
 
     The first circuits are no change.
+
+    Example: plane 0 has the circuits A, A and B in three rounds, and plane 1 has A, B and B. That
+    is one change each, 2 in all.
     """
     if not plan.shares_bytes.size:
         return max(0, plan.n_epochs - 1)

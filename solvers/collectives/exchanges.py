@@ -191,6 +191,9 @@ def _lay_blocks(problem: Collective, topology: Topology, rounds: Rounds) -> Laid
 
     Where sends may be forwarded inside a round, each block goes straight to its destination in one
     round, over the circuits of its hops.
+
+    Example: the block from 0 to 2 with the hops 0-1 and 1-2 is then one send from 0 to 2 with
+    these two links.
     """
     n = problem.n_ranks
     rounds = rounds._replace(links=None)

@@ -198,6 +198,9 @@ def _list_arrivals(
     ``peer_of_round[round, lane, rank]`` is the rank to which a circuit leads, -1 for none. Ranks
     count `onward` (1) from the owner or, over reversed circuits, back (-1). A block that cannot
     reach a rank has `FAR` links to it.
+
+    Example: 4 ranks on a one-way ring, and the strides 2 and 1. The block of owner 0 comes to rank
+    2 in round 0, over 2 links, and to the ranks 1 and 3 in round 1, over one link each.
     """
     # arrives[owner, rank]: the round in which the rank gets the block, -1 if it has it at first.
     # Empty blocks of an uneven all-to-all go nowhere.
@@ -286,7 +289,10 @@ def list_chains(problem: Collective, *, in_parts: bool) -> list[Chain]:
 
     @cache
     def fill_ring(before: int, shift: int) -> Chain:
-        """Return the best rounds over one ring, from a stride to the shift of the ring."""
+        """Return the best rounds over one ring, from a stride to the shift of the ring.
+
+        From stride 32 to the ring of shift 8 these are the strides 16 and 8, or 8 alone.
+        """
         if before == shift:
             return Chain(0.0, ())
         chains = []

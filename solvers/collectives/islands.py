@@ -268,7 +268,8 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
 
     # The rows of the programme, one for each round, medium and load, say that the round is long
     # enough: load * sizes - length <= -latency. All times are parts of the present time of the
-    # plan, so that the numbers are near 1.
+    # plan, so that the numbers are near 1. With a latency of 0.01, and 2 blocks of wave 0 that
+    # would take 0.1 each if the wave were all of the data: 0.2 * size_0 - length <= -0.01.
     plan_s = _time_s(problem, plan)
     latencies_s, rates_bytes_per_s = _list_media(problem)
     rows = list[FloatArray]()
@@ -831,6 +832,9 @@ def _choose_rails(
     of those that come from islands with the block. Among equals it is a rail of the holder, which
     needs no copy inside the island. Returns the sends over the rails, one for each island of
     `reached` and each block.
+
+    In the example of `_gather` both blocks come to island 1 over the rail of place 0, and to
+    island 2 over that of place 1, as no other rails lead there.
     """
     # The places whose rails come to an island from one that has the blocks: all of them have come
     # there, so that block 0 tells it.

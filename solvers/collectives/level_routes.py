@@ -274,6 +274,9 @@ def reroute_blocks(blocks, order, routes, prices, search, most_load):
     new one; prices follow. `order` lists the numbers of the blocks. Blocks all of whose circuits
     carry ``most_load[round]`` at most stay as they are, so that a limit of -1 reroutes all.
     `search` is scratch. Returns how many circuits were looked at.
+
+    Example: with the limits 1 and 2 of two rounds, a block over circuits that carry 1 and 3 blocks
+    is rerouted, and one over circuits with 1 and 2 stays.
     """
     n_looks = 0
     for block in order:
@@ -328,8 +331,9 @@ def list_level_routes(blocks: RoutedBlocks, clock: Clock) -> Iterator[BlockRoute
         if clock.exceeded(iterations=0) is not None or n_looks > MOST_STEPS:
             return
         # The prices of a round are the softmax of its loads when the sweep begins, times a random
-        # factor: exp((load - busiest) / smoothing), divided by their sum over all circuits. The
-        # subtraction cancels, but keeps exponents at 0 or below. Dark ports do not count.
+        # factor: exp((load - busiest) / smoothing), divided by their sum over all circuits. With
+        # the loads 10 and 8 and a smoothing of 1 that is 0.88 and 0.12. The subtraction cancels,
+        # but keeps exponents at 0 or below. Dark ports do not count.
         busiest = routes.load.max(axis=(1, 2))
         undivided = LoadPrices(
             weight=np.ones(routes.load.shape),

@@ -586,7 +586,8 @@ def _try_all(
     one is tried if it is late by no more than `GRACE_S`. The error of a method that fails is
     raised if no other one has a plan.
     """
-    # Which methods there is time for, in the order in which they are tried.
+    # The methods that suit the problem, in the order in which they are tried, and those of them
+    # that there is time for.
     bound_s = problem.lower_bound()
     promises = {name: promise(problem, name, bound_s) for name in FINDERS if suits(problem, name)}
     order = sorted(promises, key=lambda name: promises[name].order)
@@ -644,7 +645,7 @@ def _try_method(
     no order of ranks keeps to them.
     """
     # A search that takes all the time it gets leaves as much to each of those that follow, and
-    # beside that the time to check the best plan so far.
+    # beside that the time to check the best plan so far: the first of 3 has a third of the time.
     own_clock = clock
     if name in tries.long_searches and math.isfinite(clock.remaining_s):
         n_searches = len(tries.long_searches) - tries.long_searches.index(name)

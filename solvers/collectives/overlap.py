@@ -472,6 +472,9 @@ def _time_shares(steps: Steps, amounts: FloatArray) -> Shares:
     change and the step before have ended, and the ranks are ready.
 
     ``amounts[step, plane]``: seconds of sending; 0 where a plane does not take part.
+
+    Example: with a delay of 1 s, a plane has sent in step 0 until 2 s, and step 1 needs other
+    circuits. The plane begins step 1 at 3 s, or when all planes have ended step 0.
     """
     n_steps, n_planes = amounts.shape
     starts_s = np.zeros((n_steps, n_planes))

@@ -206,6 +206,9 @@ def ready_s(problem: Collective, sends: IntArray, count: int, stored_ranks: int 
     Rows of `sends` begin with round, source and destination; there are `count` rounds. The result
     ``ready[round]`` is in seconds from the beginning of the collective on. With `stored_ranks` the
     sends stand for those of all ranks, as in a `CollectivePlan`.
+
+    Example: rank 3 is ready after 5 us. Rounds in which it sends or receives are ready then, all
+    others at once.
     """
     # With s stored ranks a send of rank r stands for those of r + s, r + 2 s, ...: the latest of
     # these ranks counts for all of them.
@@ -265,6 +268,8 @@ def one_after_another(first: Rounds, *following: Rounds) -> Rounds:
 
     The rounds of each one come after those before. All have the same chunks, and the fields that
     are not joined here are those of the first one.
+
+    Example: after a scatter of 3 rounds, round 0 of the gather becomes round 3.
     """
     together = first
     for second in following:

@@ -159,6 +159,9 @@ class SplitSearch:
         """Return the seconds of the rounds of a sequence and of its changes, without any data.
 
         The first circuits cost a delay, too, unless the problem starts with them.
+
+        Example: three rounds over the circuits A, A and B have three start-ups and one delay, or
+        two if the problem starts dark.
         """
         # The start is "free" (the first circuits are there), "dark" (none are), or an array like
         # one round of the sequence, in which -1 stands for nobody.
@@ -263,6 +266,9 @@ class SplitSearch:
 
         A round with a circuit of a late rank would have to wait for it. The first `n_early`
         configurations therefore leave out the ranks that are ready last.
+
+        Example: the busiest rank sends for 8 s on each lane, and there are 4 configurations. A
+        circuit is taken to carry 1.4 * 8 / 4 = 2.8 s of a block at most.
         """
         with uncounted():
             from scipy.optimize import linear_sum_assignment
@@ -309,8 +315,8 @@ class SplitSearch:
         """
         # Choices are all sets of circuits ``peer[lane, rank]`` that the ranks can have in a round;
         # a rank that transmits to itself has none. Two ranks that transmit to nobody could still
-        # transmit to each other, so such sets are left out. All lanes have the same circuits, but
-        # perhaps in those of the start.
+        # transmit to each other, so such sets are left out: of three ranks two rings are left, and
+        # three pairs. All lanes have the same circuits, but perhaps in those of the start.
         ranks = np.arange(self.problem.n_ranks)
         permuted = [np.array(permutation) for permutation in permutations(range(len(ranks)))]
         maximal = [peer for peer in permuted if (peer == ranks).sum() < 2]
@@ -336,6 +342,9 @@ class SplitSearch:
 
         First the circuits of one lane in one round are those which the dual prices say are worth
         most, then one round is left out; the shortest rounds come first.
+
+        Of 5 rounds and 2 lanes, for example, there are 10 changes of circuits, and then 5
+        sequences of 4 rounds.
         """
         shortest_first = np.argsort(best.loads, kind="stable").tolist()
         for turn in shortest_first:
@@ -411,10 +420,10 @@ class SplitSearch:
         if solved.status != 0:
             return None
 
-        # The marginal of a row is by how much the objective grows with its right-hand side. It is
-        # positive for a larger block (`eqlin`), and negative for a circuit with more room
-        # (`ineqlin`). The first inequalities are those of circuits, a row for each entry of
-        # ``sequence``; one more may follow them.
+        # The marginal of a row is by how much the objective grows with its right-hand side. A
+        # larger block makes the plan longer (`eqlin`, positive), and more room on a circuit makes
+        # it shorter (`ineqlin`, negative). The first inequalities are those of circuits, a row for
+        # each entry of ``sequence``; one more may follow them.
         worth = np.zeros((n, n))
         worth.reshape(-1)[self.chunk] = solved.eqlin.marginals
         marginals = solved.ineqlin.marginals[: sequence.size]
@@ -795,6 +804,9 @@ def find_cheapest_paths(sequence: Sequence, price: FloatArray) -> FloatArray:
     ``price[round, lane, rank]`` is that of the circuit over which a rank sends. The result
     ``cost[round, source, rank]`` is the sum of the prices up to this round, infinite without a
     path; ``cost[-1]`` has those over all rounds. Cost O(rounds lanes ranks^2).
+
+    Example: the circuit 0 -> 1 in round 0 costs 2, and 1 -> 2 in round 1 costs 3. Then ``cost[1,
+    0, 1]`` is 2, and ``cost[2, 0, 2]`` is 5.
     """
     rounds, lanes, n = sequence.shape
     cost = np.empty((rounds + 1, n, n))

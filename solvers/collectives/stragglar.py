@@ -455,6 +455,9 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
 
     Chunks have two names: in ``lacks[chunk, rank]`` the round in which they met the late rank, in
     `sends` the rank that had them first.
+
+    Example: rank 0 lacks chunk 4 alone, and rank 5 chunk 2 alone. One round is added, in which
+    they exchange these chunks.
     """
     # ``owner_of_chunk[number]``: the name in `sends`. The two rows of a meeting (`REDUCE`) have
     # the same chunk, so every second row is enough.

@@ -936,6 +936,9 @@ def _copy_from_roots(graph: WalkGraph, roots: BoolArray, number: int) -> list[Se
     In each round all ranks that lack the sum, and have a circuit from a rank that has it, get a
     copy of it over one such circuit. ``roots[rank]`` have it at first. The `number` of the chunk
     turns the choice of circuits, so that chunks take different ones.
+
+    Example: 8 ranks of degree 2, and the roots 0, 2, 4 and 6. One round is enough: ranks 1 and 5
+    hear from rank 2, ranks 3 and 7 from rank 6.
     """
     sends: list[Sends] = []
     is_informed = roots.copy()

@@ -358,6 +358,9 @@ def _choose_two_lanes(problem: Collective, free_lanes: list[int]) -> tuple[int, 
     """Choose two free ports of every rank, if possible of the same switch.
 
     The result is None if fewer than two are free.
+
+    With two ports on each plane and the free lanes 1, 2 and 3, they are 2 and 3, the ports of
+    plane 1.
     """
     if len(free_lanes) < 2:
         return None
@@ -375,6 +378,9 @@ def lay_path(problem: Collective) -> Topology | None:
 
     The result has ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. It is
     None if a rank has one lane only, or there are fewer than three ranks.
+
+    Example: with 4 ranks and two lanes, lane 0 joins 0 with 1 and 2 with 3, and lane 1 joins 1
+    with 2.
     """
     n = problem.n_ranks
     if problem.lanes < 2 or n < 3:
@@ -445,6 +451,9 @@ def _lay_regular_graph(problem: Collective, seed: int) -> Topology | None:
     Two-way circuits take a perfect matching for each lane if n is even. If it is odd they take
     cycles, over two lanes each: one port of a rank leads onward and another one back, so that an
     odd lane is left dark. The result is None where fewer than two cycles find ports.
+
+    Example: 7 ranks with four two-way ports get two cycles through all ranks, and 8 ranks four
+    perfect matchings.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -486,7 +495,8 @@ def split_into_matchings(source: IntArray, target: IntArray, degree: int) -> Int
 
     Circuit k leads from ``source[k]`` to ``target[k]``. `degree` of them lead from each rank, and
     as many to it, so that there is a perfect matching as long as any circuit is left (Koenig). The
-    result ``peer[lane, rank]`` is the rank to which each port leads.
+    result ``peer[lane, rank]`` is the rank to which each port leads. If each of 3 ranks leads to
+    both others, lane 0 may lead 0 -> 1 -> 2 -> 0, and lane 1 then leads 0 -> 2 -> 1 -> 0.
 
     Random walks find it in some n log n steps for each port [1]_: a rank takes one of its circuits
     at random, whoever has had the same target takes another one, until a target was free. Searches
@@ -748,7 +758,9 @@ def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
     # There are as many exchanges as the effort allows. Each is followed by a search from all
     # ranks, which takes about as many steps as the diameter; a step unites sets of `n_words` words
     # for each rank and lane. With d circuits a rank reaches about d^h others in h hops, over
-    # two-way circuits (d - 1)^h, which gives the diameter. Exchanges are drawn beforehand.
+    # two-way circuits (d - 1)^h, which gives the diameter. For 64 ranks with four two-way ports an
+    # exchange takes 64 * 1 * 4 * 4 = 1,024 unions, so that there are 4,882. All are drawn
+    # beforehand.
     n_words = -(-n // _BITS)
     about_diameter = 1 + int(np.log(n) / np.log(max(2, degree - two_way)))
     effort_of_exchange = n * n_words * degree * about_diameter

@@ -58,6 +58,9 @@ def set_crossbar(matchings, states):
     ``matchings[row, input]`` is an output, -1 if idle; ``states[row, cell]`` is written, 0 bar and
     1 cross. Light of input i crosses its row up to column j, turns there (bar), and crosses the
     rest of the column. Cells without light stay as they are.
+
+    Example: of three lines, from input 0 to output 1, cell 1 is in bar, and cells 0, 4 and 7 are
+    in cross.
     """
     n = matchings.shape[1]
     for row in range(len(matchings)):
@@ -189,6 +192,9 @@ def sort_lines(lines, matchings, states, space):
     cross, -1 for a cell without light. Each cell of a sorting network joins two neighbouring
     lines, ``lines[cell]`` and the one below it. Every line carries the number of the output that
     it is to reach, and cells sort these numbers as they pass. `space`, shape (2, n), is scratch.
+
+    Example: two lines with light to the outputs 1 and 0 carry 3 and 1. Their cell is in cross, and
+    behind it they carry 1 and 3.
     """
     taken, line = space[0], space[1]  # line[k]: twice the output of line k, plus 1 if it has light
     for row in range(len(matchings)):
@@ -208,7 +214,8 @@ def sort_lines(lines, matchings, states, space):
                 line[i] = 2 * idle
                 idle += 1
 
-        # Compare and exchange: the smaller output goes to the upper line.
+        # Compare and exchange: the smaller output goes to the upper line. The last bit of what a
+        # line carries says whether it has light.
         for cell in range(len(lines)):
             k = lines[cell]
             above = line[k]

@@ -604,6 +604,9 @@ def _mark_loop(i, side, loop, depth, place, space: LoopSpace):
 
     Writes LOOP and SIDE of ``space.lines``: the number `loop`, and `side`, the half of line i (0
     upper, 1 lower), and the other half in turn. `place` is that of the block.
+
+    In the example of the module, from input 0 and the upper half, lines 0, 2, 3 and 1 are marked
+    in this order, as upper, lower, upper and lower.
     """
     # Each turn of the loop marks two lines: the one at input i, and the one that shares a cell of
     # the last column with it, which goes to the other half. The neighbour of the latter in the

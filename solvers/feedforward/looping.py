@@ -260,6 +260,9 @@ def _settle_loop(i, side, lines, states, block: BlockPlace):
     the outer columns, ``states[cell]``, and to write its input and its output into its half. Both
     are entries of `lines`: the output of input i of the block is ``lines[block.forth + i]``, and
     becomes -1 once it is settled. A loop ends where it comes to a line that is settled, or idle.
+
+    In the example of the module, from input 0 and the upper half, lines 0, 2, 3 and 1 are settled
+    in this order.
     """
     # The cell of inputs 2 k and 2 k + 1 leads to line k of each half. In bar (0) the even input
     # goes to the upper half (side 0) and the odd one to the lower half (1); cross is the reverse.

@@ -31,6 +31,8 @@ def sort_first(values, count):
 
     Shell's sort with the steps of Knuth, 1, 4, 13, 40, ...: about ``count**1.5`` steps at worst,
     which is quick for the hundreds of values that slots have.
+
+    The values 5, 2, 9, 1 become 2, 5, 9, 1 with a `count` of 3.
     """
     step = 1
     while step < count:

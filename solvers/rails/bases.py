@@ -53,6 +53,9 @@ def list_families(seats: Seats) -> list[Ints]:
 
     A family is a table ``[2, seats]``: the number of the group of each seat, and its place in it;
     -1 if it is in none.
+
+    Example: the groups dp.0 of the seats 0 and 2 and dp.1 of the seats 1 and 3 have the table 0 1
+    0 1 (groups) and 0 0 1 1 (places).
     """
     step = seats.job.step()
     folded = seats.folded

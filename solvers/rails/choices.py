@@ -408,8 +408,8 @@ class Search:
             if self.rng.random() < _DOUBLE_SHARE:
                 changed = self._draw_move(changed)
 
-            # The tolerance falls quadratically. Schedules that get longer are given up early, with
-            # an infinite time.
+            # The tolerance falls quadratically: from 1 % over 0.25 % in the middle of a turn to 0.
+            # Schedules that get longer are given up early, with an infinite time.
             tolerance = 0.01 * (1 - trial % _TURN / _TURN) ** 2
             most_s = current_s * (1 + tolerance)
             step_s = self._time_choice(changed, most_s)
@@ -497,6 +497,7 @@ class Search:
             for shape in best_shapes
             for haste_s in hastes_s
         )
+        # Both kinds of variants take turns, as long as there are any of them.
         for variants in zip_longest(shape_variants, haste_variants):
             yield from (choice for choice in variants if choice is not None)
 

@@ -232,7 +232,10 @@ def _number_keys(keys: Iterable[bytes]) -> Ints:
 
 
 def find_places(step: Step, group: Ints, rank: NDArray[np.integer]) -> Ints:
-    """Find ``place[k]`` of the rank ``rank[k]`` in the group ``group[k]``, from 0 of the first."""
+    """Find ``place[k]`` of the rank ``rank[k]`` among the members of the group ``group[k]``.
+
+    Places count from 0: rank 9 has place 2 in the group 3, 5, 9.
+    """
     # All members have a number of group and rank, among which those that are asked for are found.
     sizes = np.array([len(each.ranks) for each in step.groups], np.int64)
     members = np.array([member for each in step.groups for member in each.ranks], np.int64)

@@ -60,7 +60,11 @@ def keep_whole(job: RailJob) -> Replicas:
 
 
 def _find_fewest_replicas(job: RailJob) -> Replicas:
-    """Split a large job into the fewest replicas that are small enough, or as small as can be."""
+    """Split a large job into the fewest replicas that are small enough, or as small as can be.
+
+    Example: the data parallelism is 12, and 3 replicas are small enough. They are tried first,
+    then 4, 6 and 12, and 2 at last.
+    """
     if job.workload.recorded is not None:
         return keep_whole(job)
     step = job.step()

@@ -25,6 +25,9 @@ def bound_step(seats: Seats) -> float:
     changes, it has to change back before the step ends, and the step lasts two delays; else it
     lasts as `_bound_if_none_changes` says. The result is max(first bound, min(2 delays, bound
     without changes)).
+
+    Example: the first bound is 10 s, and the step lasts 12 s if nothing changes. With delays of 7
+    s the result is 12 s, with delays of 4 s it is 10 s.
     """
     network = seats.job.network
     least_s = seats.job.lower_bound()

@@ -374,6 +374,9 @@ def _write_states(first_circuit, circuits: _PortCircuits, sender, keeps_all, sta
     With `keeps_all` each time has a state, else only those at which some circuit changes. The
     circuits of time k are those from ``first_circuit[k]`` up to ``first_circuit[k + 1]``.
     ``sender[port]`` is scratch: the port whose circuit a port received last, -1 at first.
+
+    Example: 3 ports, the circuit 0 -> 1 at time 0, and 2 -> 1 at time 1. The states are 1, -1, -1
+    and then -1, -1, 1.
     """
     n_states = 0
     for time in range(len(kept)):

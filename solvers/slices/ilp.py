@@ -58,6 +58,10 @@ def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest_load: int) -> 
     All sets of nodes are tried, in time and memory :math:`O(2^n m)` for n nodes and m edges. The
     set that lacks the most fibres is returned, servers numbered from the first one of the rack,
     then switches; None if no set proves it, or if there are more than ``MOST`` nodes or slots.
+
+    Example: two servers have room for 6 more circuits on the edges out of them, and two or three
+    of the four slots have to lie on them. If 8 circuits leave each set of two or three slots, the
+    two servers are a cut.
     """
     # Nodes are servers and switches; `members[subset, node]` and all below is by subset.
     n_nodes = int(rack.edges.max(initial=-1)) + 1
@@ -113,6 +117,9 @@ def _fewest_circuits_between(shape: Shape, server: Shape, twisted: bool) -> NDAr
 
     `shape` and `server` are the chips of the slice and of a server along each axis. The result has
     the shape (slots + 1, slots + 1); 0 where a > b.
+
+    Example: 4 x 4 x 1 chips on servers of 2 x 2 x 1 are four slots. At least 8 circuits leave each
+    set of one, two or three of them: ``fewest[1, 3]`` is 8.
     """
     plan = cut_shape(shape, server, twisted)
     n_slots = plan.n_slots

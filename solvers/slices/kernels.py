@@ -125,6 +125,9 @@ def _rank_routes(pool, pair, rack, weight, best):
 
     Routes with the fewest hops come first, of these the ones whose busiest edge carries the fewest
     circuits (insertion sort). Routes without room for `weight` more circuits are left out.
+
+    Example: two choices, and routes of 1, 2 and 2 hops whose busiest edges carry 5, 7 and 3
+    circuits. The first and the third one are kept.
     """
     hops = pool.hops[pair.source, pair.destination]
     n_choices = len(best.rank)
@@ -345,6 +348,9 @@ def _change_load(task, pair, choice, sign):
 
     `choice` is the number of the route among those offered between both servers. Changes
     ``task.room[edge]``, and ``task.owed`` of both slots, by the circuits of the pair.
+
+    Example: 4 circuits over two edges take 4 of the room of each edge; the one slot owes 4 less
+    out of it, the other one 4 less into it.
     """
     first = task.slots_of_pair[pair, 0]
     second = task.slots_of_pair[pair, 1]

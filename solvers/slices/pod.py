@@ -493,6 +493,9 @@ def loads_possible(rack: Rack, plan: SliceShape) -> list[int]:
 
     A slice adds a multiple of the common divisor of its weights to an edge, and its largest weight
     at least to one of them. Circuits of earlier slices count.
+
+    Example: weights of 4 and 8, and edges of 16 fibres with 0 and 3 circuits. The loads are 8, 12
+    and 16, and 11 and 15; 4 and 7 are less than the largest weight.
     """
     if not len(plan.pairs):
         return [0]

@@ -162,7 +162,8 @@ class SliceSearch:
 
     def answer(self) -> Placement:
         """Return the servers and routes that were found; only after `run` has returned FOUND."""
-        # A step of a pair has chosen one of the routes that are offered between its two servers.
+        # A step of a pair has chosen one of the routes that are offered between its two servers;
+        # its edges are the first entries of a row of the table, as many as the route has hops.
         task = self.task
         routes: list[Any] = [None] * len(self.plan.pairs)
         for step, pair in enumerate(task.pair_of_step.tolist()):
@@ -233,6 +234,9 @@ def _tell_mirrors_apart(plan: SliceShape) -> NDArray[np.int64]:
     the smallest server. It also looks the same in the mirror of each axis, so the neighbour of
     slot 0 up an axis may have a smaller server than the one down, unless the torus is twisted. The
     result is ``smaller_slots[slot, k]``, -1 behind the last one.
+
+    Example: four slots along x alone. Slot 0 has the smallest server, and slot 1 a smaller one
+    than slot 3.
     """
     smaller_slots: list[list[int]] = [[] for _ in range(plan.n_slots)]
     ports_of_slot = np.unique(plan.circuits[:, :2], axis=0)[:, 0]
