@@ -1,4 +1,8 @@
-"""Solutions of collectives: a plan, the schedule of its switch, and what is proved."""
+"""Solutions of collectives: a plan, the schedule of its switch, and what is proved.
+
+A *plane* is a switch of its own with ports of all ranks, and a *lane* a port of every rank on some
+plane. An *epoch* is the rounds in a row with the same circuits.
+"""
 
 from __future__ import annotations
 

@@ -173,12 +173,15 @@ def suits(problem: Collective, name: str) -> bool:
     exchanges_in_pairs = flow.has_pairs and problem.two_way and n % 2 == 0
     is_power_of_two = n & (n - 1) == 0
     conditions = {
+        # Some switches change their circuits while others send.
         "overlap": problem.planes > 1,
         # Schedules of an all-reduce around one late rank, or several.
         "stragglar": flow.sums_for_all and bool(problem.late_s),
         "late-ranks": takes_several_late_ranks(problem),
         # Two-way circuits join all ranks in pairs, which takes an even number of ranks.
         "mixed-radix": bool(flow.adds) and n > 1 and not (problem.two_way and n % 2),
+        # All-to-alls: equal blocks take the same shifts from every rank; of different ones parts
+        # may take routes of their own, or large ones may go straight to their places.
         "circulant": is_one_way_all_to_all and is_even,
         "split": is_one_way_all_to_all and may_be_cut and n <= MOST_SPLIT_RANKS,
         "skewed": is_one_way_all_to_all and may_be_cut,
@@ -188,6 +191,7 @@ def suits(problem: Collective, name: str) -> bool:
         "topologies": n > 2
         and not flow.from_root
         and (problem.lanes > 1 or names_first_circuits or not is_even or exchanges_in_pairs),
+        # Broadcasts, whose pieces follow each other.
         "pipelined": n > 2 and flow.from_root,
         # Nothing is forwarded in a round unless hops have a time, nor over pairs alone.
         "forwarding": n > 2
@@ -195,6 +199,7 @@ def suits(problem: Collective, name: str) -> bool:
         and (problem.lanes > 1 or not problem.two_way),
         # Two-way circuits of one port join pairs, hence all sides of the torus have 2 ranks.
         "one-pass": is_all_reduce and (is_power_of_two or not problem.two_way),
+        # Any all-reduce is a reduce-scatter and an all-gather, or a gather of whole buffers.
         "composed": is_all_reduce,
     }
     return conditions[name]

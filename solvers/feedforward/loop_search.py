@@ -1,7 +1,10 @@
 """The directions of the loops of a Benes network, chosen for the least cost by branch and bound.
 
-Blocks, lines and loops are those of the package; `looping` numbers the blocks and their cells. A
-loop has two directions: it is as `_find_loops` found it, or turned.
+A Benes network is a *block*: two *halves*, upper and lower, which are blocks again, between an
+outer column of cells at the inputs and one at the outputs. A *line* of a block is a circuit at one
+of its inputs. Two lines that share a cell of an outer column go to different halves, so that lines
+hang together in *loops*. A loop has two directions: it is as `_find_loops` found it, or *turned*,
+with the halves of all its lines exchanged. `looping` numbers the blocks and their cells.
 
 For example, a block of four lines with the circuits 0 to 0, 1 to 2, 2 to 1 and 3 to 3 has one
 loop. Lines 0 and 1 share a cell at the inputs, lines 1 and 3 one at the outputs, 3 and 2 at the

@@ -1,6 +1,6 @@
 """Bases: the circuits that a rail holds unless something else is worth a change.
 
-Words of this module; seat is one of the package:
+A *seat* is one GPU of the rail that stands for all rails that are alike. Words of this module:
 
 Component
     Seats that communicate with each other, directly or through others; named by its least seat.

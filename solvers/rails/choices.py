@@ -11,9 +11,12 @@ The kernel of `optmatch.solvers.rails.decoder` makes the schedule of one choice 
 3. The search ends at the bound of the step, when its trials or its work are used up, or in time to
    make a plan of the best choice.
 
-Seat, node, bundle, ring, chord, stride and replica are words of the package. The *route* of a node
-goes over a ring, straight (over circuits from member to member), or over chords
-(`optmatch.solvers.rails.decoder`).
+The step is folded to one rail and one *replica*, a block of data-parallel ranks like all others;
+the GPUs that are left are *seats*. A *node* is a computation or a communication, whose members are
+seats. A *bundle* is some ports of every GPU that hold equal circuits: those of a *ring*, which is
+a permutation of the seats of one or more cycles, or of a *chord*, which lead one *stride* of
+places further on in each group of an all-to-all. The *route* of a node goes over a ring, straight
+(over circuits from member to member), or over chords (`optmatch.solvers.rails.decoder`).
 
 Words of this module:
 

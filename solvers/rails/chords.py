@@ -1,10 +1,11 @@
 """All-to-alls over chords: circuits that stay, each port to another member of the group.
 
-Chord, stride and block are words of the package; the chords of a group together are a circulant
-graph on its members. A *part* (`ChordRoutes`) is a block: if its distance, how many places further
-on it goes, is no stride, it takes several hops. The *route* of a part is how often it takes each
-port, as the order of its hops does not matter: with strides 1 and 3 the part for the member 5
-places further on may go as 1 + 1 + 3 in some order, hops (2, 1).
+A *chord* is one port of every GPU whose circuits lead one *stride*, that is how many places
+further on in the group. The chords of a group together are a circulant graph on its members. A
+*block* is what one member sends to one other. A *part* (`ChordRoutes`) is a block: if its
+distance, how many places further on it goes, is no stride, it takes several hops. The *route* of a
+part is how often it takes each port, as the order of its hops does not matter: with strides 1 and
+3 the part for the member 5 places further on may go as 1 + 1 + 3 in some order, hops (2, 1).
 
 Which routes the parts take is a linear programme: as symmetry lets all members do the same, the
 busiest port of one member decides the time.

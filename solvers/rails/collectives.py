@@ -1,8 +1,9 @@
 """How communication is done on a rail: peers and bytes of its members in each round.
 
-Place and lane are words of the package. A *round* is a part of a communication in which circuits
-stay; peers change from round to round. A *ring* is a cycle through all members here, of which each
-sends to the next one.
+A *place* is the position of a member in its group, from 0, and a *lane* the port of one number at
+every GPU, or two of them where ports are bidirectional. A *round* is a part of a communication in
+which circuits stay; peers change from round to round. A *ring* is a cycle through all members
+here, of which each sends to the next one.
 """
 
 from __future__ import annotations

@@ -13,9 +13,12 @@ searches for:
 
 `trace` lists afterwards the seats that forward.
 
-Seat, node, circuit, bundle, ring, chord, stride and block are words of the package. In short,
-circuits lead from *seat* to seat, and one that crosses to the next replica has the number of its
-seat plus the number of seats; a *bundle* is some ports of every GPU with equal circuits.
+The GPUs of the folded step are *seats*; a *node* is a computation of one or a communication of
+several of them, its members. A circuit leads from seat to seat, and has the number of the seat
+where it ends, plus the number of seats if it *crosses* to the next replica. A *bundle* is some
+ports of every GPU that hold equal circuits; a *ring* is a permutation of the seats. A *chord* is a
+bundle whose circuits lead one *stride* of places further on in each group. A *block* is what one
+member of an all-to-all sends to one other.
 
 Words of this module:
 

@@ -1,6 +1,9 @@
 """Plans that forward data over circuits of a rail: which circuits stay, and which changes pay.
 
-Seat, bundle, ring, circuit and chord are words of the package. A *relay* is a GPU that forwards
+The step is folded to one rail, whose GPUs are *seats*. A *bundle* is some ports of every GPU with
+equal circuits: those of a *ring*, a permutation of the seats, or of a *chord*, which leads some
+places further on in each group of an all-to-all. A circuit has the number of the seat where it
+ends, plus the number of seats if that is in the next replica. A *relay* is a GPU that forwards
 data of others. The *turn* of a relay is how many replicas further on it is than the sender.
 """
 

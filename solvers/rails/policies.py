@@ -11,8 +11,9 @@ A plan is made in five steps:
 5. Communications, computations and changes are events of a graph, and its longest paths are their
    times. `Draft.build` writes the plan out for all ranks and rails.
 
-Seat and lane are words of the package. The *ends* of a seat are the side where its ports transmit
-and the side where they receive, and the *peer* of an end on a lane is the seat that it faces
+A *seat* is a GPU of the folded step, and a *lane* the port of one number at all GPUs, or two
+bidirectional ones. The *ends* of a seat are the side where its ports transmit and the side where
+they receive, and the *peer* of an end on a lane is the seat that it faces
 (`optmatch.solvers.rails.transfers`). A *line* is the uses of one lane of one end, one after
 another; an end *turns* on a lane when it gives up its circuit to face another peer
 (`optmatch.solvers.rails.timetable`).

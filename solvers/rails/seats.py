@@ -1,7 +1,8 @@
 """A step folded rail by rail: one rail of equals, on which every GPU stands for itself.
 
 A *seat* is a class of ranks: the GPU of one number on each of some rails that are alike and, of a
-large job, in all replicas (`optmatch.solvers.rails.replicas`). Node is a word of the package.
+large job, in all replicas (`optmatch.solvers.rails.replicas`). A *node* is a computation of a
+seat, or a communication whose *members* are seats; it *rides* a rail, or needs none.
 """
 
 from __future__ import annotations

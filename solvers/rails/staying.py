@@ -1,7 +1,9 @@
 """A bound that counts changes: they take their delay, or else data go around a ring.
 
-Seat, node, stride and block are words of the package; nodes that ride the rail are communications
-of seats.
+A *seat* is a GPU of a rail, which stands for those of all rails and replicas that do the same. A
+*node* is a computation of a seat, or one communication of several seats, its *members*. In an
+all-to-all each of n members sends n - 1 *blocks*, over circuits whose *stride* is how many places
+further on in the group they lead.
 """
 
 from __future__ import annotations
@@ -90,8 +92,7 @@ def _bound_if_none_changes(seats: Seats) -> float:
 def time_exchanges(seats: Seats, delay_s: float) -> Floats:
     """List a lower bound of the time of each all-to-all, in seconds, in the order of their nodes.
 
-    Each of n members sends n - 1 blocks. The bound is the least of these times, over all numbers s
-    of strides:
+    The bound is the least of these times, over all numbers s of strides:
 
     - s blocks go over one hop, s (s + 1) / 2 at most over two, and so on;
     - the p ports of a GPU hold p strides at a time, and change side by side, so that s strides

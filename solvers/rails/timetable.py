@@ -7,9 +7,10 @@ and ports of its node. `list_timelines` follows the circuits of each switch by t
 set up when both of its ends have turned to each other; it takes the place of those that its two
 ports held.
 
-Seat, lane and bundle are words of the package, and end, side and peer those of
-`optmatch.solvers.rails.transfers`: end 2s is where the ports of seat s transmit, and end 2s + 1
-where they receive; its peer on a lane is the seat that it faces there.
+A *seat* is a GPU of the folded step, a *lane* the port of one number at every GPU, and a *bundle*
+some lanes whose circuits are always equal. *End* 2s is where the ports of seat s transmit, and end
+2s + 1 where they receive (sides 0 and 1); the *peer* of an end on a lane is the seat that it faces
+there.
 
 Words of this module:
 

@@ -5,7 +5,8 @@ each kind, number of members and size it is decided once how data go (around a r
 by shifts), and each round becomes a node. Plans then choose lanes and orders for these nodes, and
 `Transfers.lasting` says how long they last.
 
-Words of this module; seat, node and lane are words of the package:
+A *seat* is a GPU of the folded step, a *node* a computation of a seat or a communication of
+several seats, its members, and a *lane* the port of one number at every GPU. Words of this module:
 
 End
     One side of the ports of a seat: where they transmit, or where they receive. End 2s + k is side

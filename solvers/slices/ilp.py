@@ -4,8 +4,9 @@ The load takes few values, so the question is asked for one after the other: is 
 edges all carry at most so much? A rack answers no by a cut, or yes or no by a depth-first search.
 Racks that are joined answer as if they were one.
 
-A slice is a torus of chips, cut into slots of a server each, whose pairs are joined by circuits.
-An *edge* is the fibres from one server to another one, and its *load* the circuits on it.
+A *slice* is a torus of chips, cut into *slots* of a server each, whose *pairs* are joined by
+circuits. An *edge* is the fibres from one server to another one, and its *load* the circuits on
+it. Joined racks are linked by switches between racks.
 """
 
 from __future__ import annotations

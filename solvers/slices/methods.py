@@ -1,4 +1,8 @@
-"""Methods `first-fit` and `optical`: one more slice, as a scheduler would place it."""
+"""Methods `first-fit` and `optical`: one more slice, as a scheduler would place it.
+
+A *slice* is a torus of chips for one job, which takes servers of a rack and fibres between them.
+The *load* of such a bundle of fibres is how many circuits it carries.
+"""
 
 from __future__ import annotations
 

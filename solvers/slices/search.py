@@ -1,6 +1,9 @@
 """The search for a slice in a rack, or in joined ones, which can be interrupted.
 
 The kernels of `optmatch.solvers.slices.kernels` do the depth-first search; here are its tables.
+Each *slot* of a slice takes a server, and each *pair* of slots that circuits join takes a *route*
+over *edges*, the fibres from one server to another. An edge carries at most as many circuits as
+the largest *load* that is asked for.
 """
 
 from __future__ import annotations
