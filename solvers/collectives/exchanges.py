@@ -96,13 +96,14 @@ def list_exchange_offers(
     TimeUp
         After circulants of many ranks, if there is no time to look at the blocks of all ranks.
     """
+    # `changing` is an iterator: where its offers come first, none is left for the last line.
     changing = list_changing_offers(problem, clock, below_s)
     if ranks_to_store(problem.n_ranks**2):
         yield from changing
     if not has_time_for_all_blocks(problem.n_ranks, clock):
         raise TimeUp(f"no time for the blocks of {problem.n_ranks} ranks")
     yield from list_static_offers(problem, clock)
-    yield from changing  # none is left if they came first
+    yield from changing
 
 
 def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]:

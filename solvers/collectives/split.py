@@ -55,16 +55,12 @@ LEAST_DRAWN_RANKS = 24
 
 
 class _Routed(NamedTuple):
-    """A sequence with its routes, and the dual prices of the programme that found them."""
+    """A sequence with its plan, and the dual prices of the programme that found the routes."""
 
-    time_s: float
-    """The time of its plan, in seconds. It is 0 while the plan is not laid yet."""
     sequence: Sequence
     """``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody."""
-    amounts: FloatArray
-    """``amounts[path]``: what a path carries of its block, in seconds of a circuit."""
-    paths: Paths
-    """The paths of all blocks, used or not: their ends and their hops."""
+    laid: Laid
+    """The plan, which has the routes."""
     loads: FloatArray
     """``loads[round]``: the length of each round, in units of the least time."""
     worth: FloatArray
@@ -74,6 +70,11 @@ class _Routed(NamedTuple):
     """``price[round, lane, rank]``: what a second on this circuit costs others, 0 or more, in
     seconds of the plan. It is the dual price of the inequality of the circuit, whose sign is the
     other one, as more room would make the plan shorter."""
+
+    @property
+    def time_s(self) -> float:
+        """The seconds of the plan."""
+        return self.laid.time_s
 
 
 def _part_of_busiest(seconds: FloatArray) -> FloatArray:
@@ -149,7 +150,7 @@ class SplitSearch:
             is_better = any(
                 self._may_go_on() and self._try(changed) for changed in self._change(self.best)
             )
-        return None if self.best is None else self._lay(self.best)
+        return None if self.best is None else self.best.laid
 
     def _may_go_on(self) -> bool:
         """Tell whether there is effort and time for another programme."""
@@ -433,17 +434,13 @@ class SplitSearch:
         # `least_s`; amounts are scaled to carry each block exactly, in seconds. Only the plan that
         # is laid from them tells the time, as it also waits for late ranks.
         amounts = self._carry_whole_blocks(paths, solved.x[:n_paths])
-        loads = solved.x[n_paths : n_paths + len(sequence)]
-        routed = _Routed(
-            time_s=0.0,
+        return _Routed(
             sequence=sequence,
-            amounts=amounts,
-            paths=paths,
-            loads=loads,
+            laid=self._lay(sequence, paths, amounts),
+            loads=solved.x[n_paths : n_paths + len(sequence)],
             worth=worth,
             price=price,
         )
-        return routed._replace(time_s=self._lay(routed).time_s)
 
     def _carry_whole_blocks(self, paths: Paths, solution: FloatArray) -> FloatArray:
         """Return the amounts on paths, in seconds of a circuit, such that they carry all blocks.
@@ -553,19 +550,19 @@ class SplitSearch:
             options=options,
         )
 
-    def _lay(self, routed: _Routed) -> Laid:
+    def _lay(self, sequence: Sequence, paths: Paths, amounts: FloatArray) -> Laid:
         """Make the plan, in bytes, of circuits by round and paths of data over them.
 
-        Each circuit that a path takes becomes one send of the plan. If several paths share a
-        block, their bytes lie in it end to end.
+        ``amounts[path]`` is what a path carries of its block, in seconds of a circuit. Each
+        circuit that a path takes becomes one send of the plan. If several paths share a block,
+        their bytes lie in it end to end.
 
         Example: a block of 8 bytes has two paths, with 3 and 5 bytes. The sends of the first one
         carry 3 bytes from byte 0 on, those of the second one 5 bytes from byte 3 on.
         """
         problem = self.problem
-        paths = routed.paths
         n = problem.n_ranks
-        amounts = routed.amounts * problem.rate_bytes_per_s  # from here on bytes, by path
+        amounts = amounts * problem.rate_bytes_per_s  # from here on bytes, by path
         block = self.chunk[paths.block]
 
         # begin[path]: where the part of its block begins, exactly where the part before it ends.
@@ -585,13 +582,13 @@ class SplitSearch:
         hops = paths.hop[amounts[paths.hop[:, 0]] > 0]
         hops = hops[np.argsort(hops[:, 1], kind="stable")]
         path, turn, lane, rank = hops.T
-        target = routed.sequence[turn, lane, rank]
+        target = sequence[turn, lane, rank]
         turns, new_turn = np.unique(turn, return_inverse=True)
         kind = np.full(len(path), COPY)
         sends = np.column_stack([new_turn.reshape(-1), rank, target, block[path], kind])
 
         # A rank that transmits to itself has no circuit.
-        circuits = np.where(routed.sequence == np.arange(n), -1, routed.sequence)[turns]
+        circuits = np.where(sequence == np.arange(n), -1, sequence)[turns]
 
         # If each block takes one path, whole blocks are sent, and parts need not be said.
         parts: FloatArray | None = None

@@ -781,5 +781,5 @@ def find_regular_graph(n: int, degree: int, *, two_way: bool, seed: int) -> IntA
 
     The result ``peer[lane, rank]`` is the rank to which each port leads.
     """
-    kept = _find_graph(n, degree, two_way, seed)
-    return np.frombuffer(kept, dtype=np.int64).reshape(degree, n).copy()
+    peers = np.frombuffer(_find_graph(n, degree, two_way, seed), dtype=np.int64)
+    return peers.reshape(degree, n).copy()

@@ -222,5 +222,6 @@ def sort_lines(lines, matchings, states, space):
             below = line[k + 1]
             line[k] = min(above, below)
             line[k + 1] = max(above, below)
-            lit = (above | below) & 1
-            states[row, cell] = (1 if above > below else 0) if lit else -1
+            states[row, cell] = -1
+            if (above | below) & 1:
+                states[row, cell] = above > below  # cross if they are out of order, else bar

@@ -197,6 +197,4 @@ def test_parts_of_small_blocks_lie_end_to_end() -> None:
     paths = split.list_paths(search.demand_s, sequence, every=True)
     assert paths is not None
     amounts = search._carry_whole_blocks(paths, rng.random(len(paths.block)))
-    none = np.empty(0)
-    routed = split._Routed(0.0, sequence, amounts, paths, none, none, none)
-    assert om.verify(problem, search._lay(routed).plan).ok
+    assert om.verify(problem, search._lay(sequence, paths, amounts).plan).ok
