@@ -202,25 +202,23 @@ def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float)
     # The counts of an all-reduce leave out how its sums and copies depend on each other: linear
     # programmes can raise them for 2 rounds up to `MOST_PROGRAMMED`. How many rounds over rails
     # the best plan has is not known, so the least bound of all numbers of rounds holds. The least
-    # counts come first: once a bound is at most the count of all others, they need no programme,
-    # as it would only raise them.
+    # one is raised, first by one programme and then by those of all cases, until it is the least
+    # even so: programmes would only raise the others.
     costs = Costs(
         round_=problem.start_up_s,
         island_round=problem.island_start_up_s,
         send=problem.block_bytes / problem.rate_bytes_per_s,
         inside_send=problem.block_bytes / problem.island_rate_bytes_per_s,
     )
-    unprogrammed_s = [
-        seconds for rounds, seconds in seconds_of_rounds.items() if rounds > MOST_PROGRAMMED
-    ]
-    least_s = min(unprogrammed_s, default=math.inf)
-    for rounds in sorted(seconds_of_rounds, key=seconds_of_rounds.__getitem__):
-        seconds = seconds_of_rounds[rounds]
-        if 1 < rounds <= MOST_PROGRAMMED and seconds < least_s:
-            programme_s = bound_sums_s(problem.n_islands, problem.island, costs, rounds)
-            seconds = max(seconds, programme_s)
-        least_s = min(least_s, seconds)
-    return least_s
+    n_raised = dict.fromkeys(seconds_of_rounds, 0)
+    while True:
+        rounds = min(seconds_of_rounds, key=seconds_of_rounds.__getitem__)
+        if not 1 < rounds <= MOST_PROGRAMMED or n_raised[rounds] == 2:
+            return seconds_of_rounds[rounds]
+        by_case = n_raised[rounds] == 1
+        programme_s = bound_sums_s(problem.n_islands, problem.island, costs, rounds, by_case)
+        seconds_of_rounds[rounds] = max(seconds_of_rounds[rounds], programme_s)
+        n_raised[rounds] += 1
 
 
 def _bound_bytes(

@@ -102,7 +102,9 @@ class Costs(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def bound_sums_s(islands: int, members: int, costs: Costs, rounds: int) -> float:
+def bound_sums_s(
+    islands: int, members: int, costs: Costs, rounds: int, by_case: bool = True
+) -> float:
     """Bound the time of an all-reduce with a given number of rounds between islands.
 
     Rounds over rails alternate with pauses, in which bytes go inside islands alone. A linear
@@ -111,7 +113,10 @@ def bound_sums_s(islands: int, members: int, costs: Costs, rounds: int) -> float
     Delays for changes of circuits are not counted.
 
     There are `rounds` rounds over rails, and `members` ranks in each of the `islands`. `costs` are
-    in seconds. Returns seconds that no such all-reduce can beat; 0 if the solver fails.
+    in seconds. Before and after all rounds over rails there may be a round inside islands or not:
+    with `by_case` each of the four cases has a programme; else a single one, in which these two
+    have no start-up, bounds all four from below. Returns seconds that no such all-reduce can beat;
+    0 if the solver fails.
     """
     # Lengths are in units of what rounds and bytes over rails take at least, so that numbers are
     # of about the same size.
@@ -151,6 +156,9 @@ def bound_sums_s(islands: int, members: int, costs: Costs, rounds: int) -> float
     most[variables.excess] = 2 * rounds * _MOST_TIMES_LEAST / relative.send
     most[variables.inside] = _MOST_TIMES_LEAST / relative.inside_send
     most[variables.length] = _MOST_TIMES_LEAST
+
+    if not by_case:
+        return min(_MOST_TIMES_LEAST, _bound_programme(rows, least, goal, most)) * least_s
 
     # Links inside islands have time before the first and after the last round over rails only if
     # a round inside islands is spent there. `has_round` tells for the first and the last pause
