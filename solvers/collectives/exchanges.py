@@ -550,7 +550,7 @@ def _lay_routes(problem: Collective, receipts: Receipts) -> Laid:
     n = problem.n_ranks
     stored_ranks = receipts.stored_ranks
     carried = list_gathered(receipts, stored_ranks)
-    receiver = receipts.turn_ranks(receipts.chunk[carried.receipt], carried.places_onward)
+    receiver = receipts.turn_ranks(receipts.table.chunk[carried.receipt], carried.places_onward)
     carried = carried._replace(chunk=carried.places_onward * n + receiver)
     rounds = make_rounds(receipts, carried, (stored_ranks or n) * n)
     return lay(problem, rounds._replace(stored_ranks=stored_ranks))

@@ -56,10 +56,10 @@ from optmatch.solvers.collectives.spreading import (
 )
 from optmatch.solvers.collectives.topologies import (
     FAR,
-    count_hops,
     leaves_out_graphs,
     list_scaled_circulants,
     list_topologies,
+    reach_ranks,
 )
 
 MOST_STRIDES = 256
@@ -150,22 +150,23 @@ def find_routes(
     n_rounds = len(config_of_round)
     peer_of_round = ends.peer[config_of_round]  # [round, lane, rank], -1 if the port is dark
     onward = 1 if sequence is relay.sequence else -1
-    arrivals = _list_arrivals(problem, relay, owners, peer_of_round, onward)
+    arrivals, stages = _list_arrivals(problem, relay, owners, peer_of_round, onward)
+    n_links = np.diff(arrivals.first_link)
     n_arrivals = np.bincount(arrivals.turn, minlength=n_rounds)
-    if not n_arrivals.all() or arrivals.n_links.max() == FAR:
+    if not n_arrivals.all() or n_links.max() == FAR:
         return None
 
     # The bytes of the busiest circuit of each round, if the circuits of the round share the bytes
     # of all hops evenly: no routes do better.
-    hop_bytes = block_bytes * arrivals.n_links
+    hop_bytes = block_bytes * n_links
     if not is_even:
-        hop_bytes = problem.demand[owners][arrivals.owner, arrivals.target] * arrivals.n_links
+        hop_bytes = problem.demand[owners][arrivals.block, arrivals.target] * n_links
     n_circuits = np.count_nonzero(peer_of_round >= 0, axis=(1, 2))
     least_bytes = np.bincount(arrivals.turn, hop_bytes) * n_rotations / n_circuits
 
     # End early if the plan cannot take less than `below_s`, or is too large to be routed.
-    longest = np.zeros(n_rounds, dtype=np.int64)  # the most links of a route, by round
-    np.maximum.at(longest, arrivals.turn, arrivals.n_links)
+    first_arrival = np.searchsorted(arrivals.turn, np.arange(n_rounds))
+    longest = np.maximum.reduceat(n_links, first_arrival)  # the most links of a route, by round
     at_least_s = seconds_of(
         problem,
         n_rounds,
@@ -173,7 +174,7 @@ def find_routes(
         n_changes=int(np.count_nonzero(np.diff(config_of_round))),
         n_hops=int(longest.sum()),
     )
-    n_all_links = pieces * int(arrivals.n_links.sum())
+    n_all_links = pieces * int(arrivals.first_link[-1])
     if at_least_s >= below_s or n_all_links > MOST_OFFERED_SENDS:
         return None
     if not is_affordable(n_all_links, clock):
@@ -181,19 +182,16 @@ def find_routes(
 
     # Blocks of an uneven all-to-all load circuits with their bytes; empty ones do not come. All
     # other blocks are alike, and load them with 1.
-    weight = None
     if not is_even:
         sizes = chunk_sizes(problem, n * n).reshape(n, n)
-        weight = sizes[owners[arrivals.owner], arrivals.target]
-    return receive_routed(
-        sequence, arrivals, owners, pieces=pieces, n_rotations=n_rotations, weight=weight
-    )
+        arrivals = arrivals._replace(weight=sizes[owners[arrivals.block], arrivals.target])
+    return receive_routed(sequence, arrivals, stages, pieces=pieces, n_rotations=n_rotations)
 
 
 def _list_arrivals(
     problem: Collective, relay: Relay, owners: IntArray, peer_of_round: IntArray, onward: int
-) -> Arrivals:
-    """List which blocks of the `owners` come to which ranks in each round, and how far they go.
+) -> tuple[Arrivals, list[Stage]]:
+    """List which blocks of the `owners` come to which ranks in each round, and all rounds.
 
     ``peer_of_round[round, lane, rank]`` is the rank to which a circuit leads, -1 for none. Ranks
     count `onward` (1) from the owner or, over reversed circuits, back (-1). A block that cannot
@@ -213,16 +211,18 @@ def _list_arrivals(
     by_round = np.argsort(arrives[owner, target], kind="stable")
     owner = owner[by_round]
     target = target[by_round]
-    turn = arrives[owner, target]
+    turn = arrives[owner, target].astype(np.int32)
 
     # By breadth-first search from all ranks that have the block before a round.
     configs = relay.sequence.config_of_round(len(peer_of_round)).tolist()
     stages = [
-        Stage(config, 1, count_hops(peer, arrives < round_))
+        Stage(config, 1, reach_ranks(peer, arrives < round_)[0])
         for round_, (config, peer) in enumerate(zip(configs, peer_of_round, strict=True))
     ]
     distance = np.array([stage.distance for stage in stages])
-    return Arrivals(turn, owner, target, distance[turn, owner, target], stages)
+    first_link = np.zeros(len(turn) + 1, dtype=np.int64)
+    np.cumsum(distance[turn, owner, target], out=first_link[1:])
+    return Arrivals(turn, owner, target, first_link), stages
 
 
 class Chain(NamedTuple):
@@ -520,9 +520,6 @@ def _offer_broadcasts(
         clock=clock,
     )
     if routes is not None:
-        # Chunks of a gather are ``owner * pieces + piece``. The root has the only block, and its
-        # chunks count from 0 here.
-        routes = routes._replace(chunk=routes.chunk - problem.root * pieces)
         yield Offer(
             seconds=routes.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
             n_sends=routes.n_rows,
@@ -551,10 +548,10 @@ def _offer_broadcasts(
     gather = find_parts(relay, relay.sequence, owners=np.arange(n))
     if gather is None:
         return
-    # In one round nobody hands on what has come before, so each receipt may carry the part of its
-    # target instead of that of the root. With root 2 and 4 pieces, chunk 2 * 4 + 1 = 9 (piece 1 of
-    # the root) on its way to rank 5 becomes chunk 5 * 4 + 1 = 21.
-    scatter = scatter._replace(chunk=scatter.target * pieces + scatter.chunk % pieces)
+    # In one round nobody hands on what has come before, so each arrival may be the part of its
+    # target instead of that of the root: what comes to rank 5 is block 5.
+    arrivals = scatter.arrivals._replace(block=scatter.arrivals.target)
+    scatter = replace(scatter, arrivals=arrivals)
     chunk_bytes = float(chunk_sizes(problem, n * pieces)[0])
     seconds = scatter.seconds(problem, chunk_bytes) + gather.seconds(problem, chunk_bytes)
     build = partial(lay_phases, problem, [scatter, gather], n * pieces)

@@ -18,6 +18,8 @@ from optmatch.model import Clock
 from optmatch.problems import Collective, CollectivePlan
 
 IntArray = NDArray[np.int64]
+IndexArray = NDArray[np.integer[Any]]
+"""Numbers of 32 or 64 bits, of ranks, rounds or chunks."""
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 Amount = TypeVar("Amount", float, FloatArray)

@@ -43,6 +43,7 @@ from optmatch.solvers.collectives.rounds import (
     PORTS_OF_A_SEND,
     SENDS_OF_A_SUM,
     FloatArray,
+    IndexArray,
     IntArray,
     Rounds,
     chunk_sizes,
@@ -189,12 +190,50 @@ class BothEnds(NamedTuple):
     is the receiving rank; where all ranks are alike, rank 0 alone stands for all."""
 
 
-class Receipts(NamedTuple):
-    """How chunks come to their receivers, ascending by round.
+class Arrivals(NamedTuple):
+    """The arrivals of blocks at ranks; arrays by arrival, ascending by round."""
 
-    The arrays from `turn` to `n_links` have one entry for each receipt; a receipt over one circuit
-    has one link.
+    turn: IndexArray
+    """The round in which the block comes."""
+    block: IndexArray
+    """The number of the block. Pieces of it are the chunks ``block * pieces + piece``."""
+    target: IndexArray
+    """The rank that it comes to."""
+    first_link: IntArray
+    """The place at which the circuits of its route begin in the table of all routes; one entry
+    more, which is the length of the table. Routes of 2, 1 and 1 circuits: 0, 2, 3, 4."""
+    weight: FloatArray = np.ones(1)
+    """What a piece adds to the load of each circuit on its way: its bytes, or a single 1 for all
+    arrivals."""
+
+
+class ReceiptTable(NamedTuple):
+    """All receipts of a gather, one for each piece of each arrival, and the links of their routes.
+
+    The arrays to `n_links` have one entry for each receipt, ascending by round.
     """
+
+    turn: IndexArray
+    """The round in which the chunk comes."""
+    source: IndexArray
+    """The rank that has it before the round."""
+    target: IndexArray
+    """The rank that gets it."""
+    chunk: IndexArray
+    """The number of the chunk."""
+    first_link: IntArray
+    """The place of its first link among all links."""
+    n_links: IntArray
+    """The number of circuits on the route from the source to the target."""
+    link_from: IndexArray
+    """``link_from[link]``: the rank at which a circuit begins."""
+    link_to: IndexArray
+    """``link_to[link]``: the rank at which it ends."""
+
+
+@dataclass(frozen=True, eq=False)
+class Receipts:
+    """How chunks come to their receivers; what a plan of it takes is known before it is listed."""
 
     peer: IntArray
     """``peer[configuration, lane, rank]``, as in the sequence."""
@@ -207,26 +246,38 @@ class Receipts(NamedTuple):
     n_rotations: int
     """For how many a receipt stands, rotated by 0, 1, ... places around the ring of all ranks: for
     all n if the chunks are those of rank 0 in a circulant, else for itself."""
-    turn: IntArray
-    """The round in which the chunk comes."""
-    source: IntArray
-    """The rank that has it before the round."""
-    target: IntArray
-    """The rank that gets it."""
-    chunk: IntArray
-    """The chunk, ``owner * pieces + piece``."""
-    first_link: IntArray
-    """The place of its first link among all links."""
-    n_links: IntArray
-    """The number of circuits on the route from the source to the target."""
-    link_from: IntArray
-    """``link_from[link]``: the rank at which a circuit begins."""
-    link_to: IntArray
-    """``link_to[link]``: the rank at which it ends."""
+    arrivals: Arrivals
+    """What comes, in all rounds."""
+    via: IndexArray
+    """``via[piece, link]``: the rank at which a circuit begins on the way of a piece. The links of
+    a route follow each other, from its source on."""
     is_mirrored: bool = False
     """Whether rotations by odd numbers of places are mirrored, as in the sequence."""
 
-    def turn_ranks(self, rank: IntArray, places_onward: IntArray) -> IntArray:
+    @cached_property
+    def table(self) -> ReceiptTable:
+        """The receipts one by one, which a plan is made of."""
+        # Each link ends where the next one of its route begins, the last one at the target.
+        turn, block, target, first_link, _ = self.arrivals
+        link_to = np.roll(self.via, -1, axis=1)
+        link_to[:, first_link[1:] - 1] = target
+
+        # The receipts of an arrival follow each other, while routes are listed piece by piece.
+        n_pieces, n_links = self.via.shape
+        piece = np.arange(n_pieces)
+        first_link_of_receipt = (first_link[:-1, None] + piece * n_links).reshape(-1)
+        return ReceiptTable(
+            turn=np.repeat(turn, n_pieces),
+            source=self.via.reshape(-1)[first_link_of_receipt],
+            target=np.repeat(target, n_pieces),
+            chunk=(block[:, None] * n_pieces + piece).reshape(-1),
+            first_link=first_link_of_receipt,
+            n_links=np.repeat(np.diff(first_link), n_pieces),
+            link_from=self.via.reshape(-1),
+            link_to=link_to.reshape(-1),
+        )
+
+    def turn_ranks(self, rank: IndexArray, places_onward: IntArray) -> IntArray:
         """Return where ranks are after a rotation by some places, in the way of the circulant.
 
         With 8 ranks, rank 2 is rotated by 3 places to rank 5; mirrored to rank 3 - 2 = 1.
@@ -238,8 +289,9 @@ class Receipts(NamedTuple):
     @property
     def n_rows(self) -> int:
         """Rows of sends and of links; to lay out a link takes about as long as a send."""
-        n_forwarding_links = int(self.n_links[self.n_links > 1].sum())
-        return (len(self.turn) + n_forwarding_links) * self.n_rotations
+        n_links = np.diff(self.arrivals.first_link)
+        n_forwarding_links = int(n_links[n_links > 1].sum())
+        return (len(n_links) + n_forwarding_links) * len(self.via) * self.n_rotations
 
     @property
     def stored_ranks(self) -> int:
@@ -272,8 +324,9 @@ class Receipts(NamedTuple):
     def seconds(self, problem: Collective, chunk_bytes: float) -> float:
         """Return how long all rounds take, with the changes of circuits between them."""
         # A round takes as many hops as its longest route.
-        longest = np.zeros(len(self.load), dtype=np.int64)
-        np.maximum.at(longest, self.turn, self.n_links)
+        turn = self.arrivals.turn
+        first_arrival = np.searchsorted(turn, np.arange(len(self.load), dtype=turn.dtype))
+        longest = np.maximum.reduceat(np.diff(self.arrivals.first_link), first_arrival)
         n_changes = int(np.count_nonzero(np.diff(self.config_of_round)))
         circuit_bytes = float(self.load.sum()) * chunk_bytes
         return seconds_of(
@@ -308,21 +361,14 @@ def receive_over_circuits(
         config_of_round = config_of_round[is_used]
         load = load[is_used]
     # Each receipt has one link, from its source to its target.
-    number = np.arange(len(turn))
     return Receipts(
         peer=sequence.peer,
         config_of_round=config_of_round,
         load=load,
         pieces=pieces,
         n_rotations=n_rotations,
-        turn=turn,
-        source=source,
-        target=target,
-        chunk=chunk,
-        first_link=number,
-        n_links=np.broadcast_to(np.int64(1), number.shape),
-        link_from=source,
-        link_to=target,
+        arrivals=Arrivals(turn, chunk, target, np.arange(len(turn) + 1)),
+        via=source[None],
         is_mirrored=sequence.is_mirrored,
     )
 
@@ -334,62 +380,55 @@ class Stage(NamedTuple):
     """The number of the configuration."""
     n_rounds: int
     """The number of rounds; something comes in each of them."""
-    distance: IntArray
-    """``distance[owner, rank]``: the circuits from the nearest rank that has the block of an owner
-    before the stage, `FAR` without a way. Routes lead from each rank to one that is nearer by
-    1."""
+    distance: NDArray[np.int32]
+    """``distance[block, rank]``: the circuits from the nearest rank that has the block before the
+    stage, `FAR` without a way. Routes lead from each rank to one that is nearer by 1."""
 
 
-class Arrivals(NamedTuple):
-    """The arrivals of whole blocks at ranks; arrays by arrival, ascending by round."""
+class RouteArrays(NamedTuple):
+    """The routes that `choose_routes` writes, and the array that it works in.
 
-    turn: IntArray
-    """The round in which the block comes."""
-    owner: NDArray[np.int32]
-    """The place of the rank whose block it is among all owners, a row of ``distance``."""
-    target: NDArray[np.int32]
-    """The rank that it comes to."""
-    n_links: IntArray
-    """The circuits on its way inside the round."""
-    stages: Sequence[Stage]
-    """All rounds, in their order."""
+    The links of a route follow each other, from its source to its target.
+    """
 
-
-class RoutedArrivals(NamedTuple):
-    """Blocks that come to ranks over one circuit or several; arrays by arrival."""
-
-    owner: NDArray[np.int32]
-    """The row of ``distance`` in `choose_routes`, one for each block."""
-    target: NDArray[np.int32]
-    """The rank that the block comes to."""
-    first_link: IntArray
-    """The row of ``links[piece]`` in `choose_routes` at which the route of a piece begins; one
-    entry more, which is the number of rows."""
-    weight: FloatArray
-    """What a piece adds to the load of each circuit on its way: 1, or its bytes."""
+    via: NDArray[np.int32]
+    """``via[piece, link]``: the rank at which a link begins; not set at first."""
+    lane_of: NDArray[np.int16]
+    """``lane_of[piece, link]``: the lane on which it ends; -1 at first."""
+    load: FloatArray
+    """Scratch, ``load[lane, rank]``: the sum of weight / width of all receipts of a round that
+    take a circuit, in the shape of the widths."""
 
 
 @inner_kernel
-def _gives_up(route, rows, weight, width, load, least_load):
+def _gives_up(place, arrivals, width, routes, least_load):
     """Take a route off the loads if one of its circuits has `least_load` or more; tell whether.
 
-    `rows` are the first row of `route` that belongs to it, and the row behind its last one. All
-    arrays are those of `choose_routes`.
+    `place` are the arrival and the piece whose route it is, `width` is that of `choose_routes`,
+    and `routes` are `RouteArrays`.
     """
+    via, lane_of, load = routes
+    arrival, piece = place
+    weight = arrivals.weight[arrival if len(arrivals.weight) > 1 else 0]
     is_loaded = False
-    for link in range(rows[0], rows[1]):
-        column = 0 if load.shape[1] == 1 else route[link, 1]
-        is_loaded |= load[route[link, 2], column] >= least_load
-    if is_loaded:
-        for link in range(rows[0], rows[1]):
-            column = 0 if load.shape[1] == 1 else route[link, 1]
-            lane = route[link, 2]
-            load[lane, column] -= weight / width[lane, column]
+    for changes_loads in (False, True):
+        link_end = arrivals.target[arrival]
+        for link in range(
+            arrivals.first_link[arrival + 1] - 1, arrivals.first_link[arrival] - 1, -1
+        ):
+            column = 0 if load.shape[1] == 1 else link_end
+            lane = lane_of[piece, link]
+            if changes_loads:
+                load[lane, column] -= weight / width[lane, column]
+            is_loaded |= load[lane, column] >= least_load
+            link_end = via[piece, link]
+        if not is_loaded:
+            break
     return is_loaded
 
 
 @kernel
-def choose_routes(source, width, distance, blocks, begin, links, load, loads):
+def choose_routes(source, width, distance, arrivals, begin, routes, loads):
     """Lead each receipt back over circuits with little load towards a rank that has its block.
 
     A *receipt* is a piece of a block that comes to its *target*, a rank, in some round. Its route
@@ -400,8 +439,8 @@ def choose_routes(source, width, distance, blocks, begin, links, load, loads):
     at from the one behind that which was given up, so that of lanes with equal loads another one
     than before is taken: pieces make room for each other along chains.
 
-    Circuits are named by the rank at which they end, and their lane. If `width` and `load` have a
-    single column, all ranks are alike, and column 0 stands for them.
+    Circuits are named by the rank at which they end, and their lane. If `width` has a single
+    column, all ranks are alike, and column 0 stands for them.
 
     Parameters
     ----------
@@ -411,24 +450,20 @@ def choose_routes(source, width, distance, blocks, begin, links, load, loads):
         How many circuits come to a rank from the same source as this one. They share their load,
         and count as one: the number stands at the first of their lanes, and 0 at the others and
         where no circuit comes.
-    distance : int array, shape (owners, ranks)
+    distance : int array, shape (blocks, ranks)
         That of a `Stage`.
-    blocks : RoutedArrivals
+    arrivals : Arrivals
     begin : int array, shape (rounds + 1,)
-        The blocks of a round are those from ``begin[round]`` up to ``begin[round + 1]``.
-    links : int array, shape (pieces, links, 3)
-        Written: rows of from rank, to rank and lane, all -1 at first. The links of a route follow
-        each other, from its source to its target.
-    load : float array, shape (lanes, ranks)
-        Scratch: the sum of weight / width of all receipts of a round that take a circuit.
+        The arrivals of a round are those from ``begin[round]`` up to ``begin[round + 1]``.
+    routes : RouteArrays
     loads : float array, shape (rounds,)
         Written: the load of the busiest circuit of each round.
 
     Example: one lane around the ring 0 1 2 3, and a block of one piece that rank 0 has. A receipt
-    at rank 2 with the first link 5 and two links gets ``links[0, 5] = (0, 1, 0)`` and ``links[0,
-    6] = (1, 2, 0)``.
+    at rank 2 with the first link 5 and two links gets ``via[0, 5:7] = (0, 1)``.
     """
     n_lanes = len(source)
+    via, lane_of, load = routes
     are_alike = load.shape[1] == 1
     for turn in range(len(loads)):
         load[:, :] = 0.0
@@ -440,37 +475,35 @@ def choose_routes(source, width, distance, blocks, begin, links, load, loads):
                 busiest = loads[turn] * (1 - ROUNDING)
             has_changed = sweep < 2
 
-            # Piece by piece: its route are the rows `first` to `behind` - 1 of `route`.
-            for block in range(begin[turn], begin[turn + 1]):
-                weight = blocks.weight[block]
-                first = blocks.first_link[block]
-                behind = blocks.first_link[block + 1]
-                hops_to = distance[blocks.owner[block]]
-                for piece in range(len(links)):
-                    route = links[piece]
-
+            # Piece by piece: the links of its route are `first` to `behind` - 1.
+            for arrival in range(begin[turn], begin[turn + 1]):
+                weight = arrivals.weight[arrival if len(arrivals.weight) > 1 else 0]
+                first = arrivals.first_link[arrival]
+                behind = arrivals.first_link[arrival + 1]
+                block = arrivals.block[arrival]
+                for piece in range(len(via)):
                     # The route of a sweep before is given up, while those of all others stay.
-                    is_placed = route[first, 2] >= 0
-                    rows = (first, behind)
-                    if is_placed and not _gives_up(route, rows, weight, width, load, busiest):
+                    place = (arrival, piece)
+                    is_placed = lane_of[piece, first] >= 0
+                    if is_placed and not _gives_up(place, arrivals, width, routes, busiest):
                         continue
 
                     # From the target back, link by link: `link_end` is where the route is known to
                     # end, at first the target, and then where the link behind it begins.
-                    link_end = blocks.target[block]
+                    link_end = arrivals.target[arrival]
                     for link in range(behind - 1, first - 1, -1):
                         column = 0 if are_alike else link_end
-                        former_lane = route[link, 2]
+                        former_lane = lane_of[piece, link]
                         n_choices = 0
                         best_lane = -1
                         least_load = np.inf
 
                         # All lanes once, from the one behind the former lane on. Circuits are of
                         # use that come from one hop nearer to a rank with the block.
-                        hops_before = hops_to[link_end] - 1
+                        hops_before = distance[block, link_end] - 1
                         for step in range(former_lane + 1, former_lane + 1 + n_lanes):
                             lane = step if step < n_lanes else step - n_lanes
-                            n_hops = hops_to[source[lane, link_end]]
+                            n_hops = distance[block, source[lane, link_end]]
                             if width[lane, column] == 0 or n_hops != hops_before:
                                 continue
                             n_choices += 1
@@ -483,14 +516,13 @@ def choose_routes(source, width, distance, blocks, begin, links, load, loads):
 
                         # The link is written down, and the route goes on from where it begins.
                         load[best_lane, column] = least_load
-                        route[link, 0] = source[best_lane, link_end]
-                        route[link, 1] = link_end
-                        route[link, 2] = best_lane
+                        lane_of[piece, link] = best_lane
                         has_changed |= best_lane != former_lane
                         link_end = source[best_lane, link_end]
+                        via[piece, link] = link_end
 
                     # What one piece leaves to the next sweep the others do, too.
-                    if route[first, 2] < 0:
+                    if lane_of[piece, first] < 0:
                         break
 
             # The load of the busiest circuit, which lasts longest. Another sweep of a round in
@@ -505,70 +537,52 @@ def choose_routes(source, width, distance, blocks, begin, links, load, loads):
 def receive_routed(
     sequence: CircuitSequence,
     arrivals: Arrivals,
-    owners: IntArray,
+    stages: Sequence[Stage],
     *,
     pieces: int,
     n_rotations: int,
-    weight: FloatArray | None = None,
 ) -> Receipts:
     """Choose the routes of all arrivals, and return them as receipts.
 
-    Each block is cut into `pieces`, whose chunks are ``owner * pieces + piece``.
-    ``weight[arrival]`` is what an arrival loads circuits with, 1 if it is not given. With
-    `n_rotations` above 1 all ranks do the same, and the one owner stands for as many.
+    `stages` are all rounds, in their order. Each block is cut into `pieces`, which have the chunks
+    ``block * pieces + piece``. With `n_rotations` above 1 all ranks do the same, and the blocks of
+    rank 0 stand for those of as many ranks.
     """
-    # The links of all routes of a piece are in one table: routes of 2, 1 and 1 links begin at its
-    # rows 0, 2 and 3.
-    if weight is None:
-        weight = np.ones(len(arrivals.turn))
-    first_link = np.zeros(len(arrivals.turn) + 1, dtype=np.int64)
-    np.cumsum(arrivals.n_links, out=first_link[1:])
-    blocks = RoutedArrivals(arrivals.owner, arrivals.target, first_link, weight)
-
     # Stage by stage, the routes of the pieces that come in its rounds: from round `first` up to
     # `behind`, which is that of the next stage. Where all ranks do the same, loads are counted at
     # rank 0 alone.
     ends = sequence.ends if n_rotations > 1 else sequence.ends_by_rank
-    links = np.full((pieces, first_link[-1], 3), -1, dtype=np.int32)
-    load = np.empty(ends.width.shape[1:])
-    loads = np.zeros(sum(stage.n_rounds for stage in arrivals.stages))
-    begin = np.searchsorted(arrivals.turn, np.arange(len(loads) + 1))  # of each round
+    n_links = arrivals.first_link[-1]
+    routes = RouteArrays(
+        via=np.empty((pieces, n_links), dtype=np.int32),
+        lane_of=np.full((pieces, n_links), -1, dtype=np.int16),
+        load=np.empty(ends.width.shape[1:]),
+    )
+    loads = np.zeros(sum(stage.n_rounds for stage in stages))
+    begin = np.searchsorted(arrivals.turn, np.arange(len(loads) + 1, dtype=np.int32))
     first = 0
-    for stage in arrivals.stages:
+    for stage in stages:
         behind = first + stage.n_rounds
         choose_routes(
             ends.source[stage.config],
             ends.width[stage.config],
             stage.distance,
-            blocks,
+            arrivals,
             begin[first : behind + 1],
-            links,
-            load,
+            routes,
             loads[first:behind],
         )
         first = behind
 
-    # A receipt for each piece, of which those of an arrival follow each other; each names the rows
-    # of its route in the tables of all pieces, and each round its configuration.
-    piece = np.arange(pieces)
-    first_link = (first_link[:-1, None] + piece * links.shape[1]).reshape(-1)
-    link_from, link_to, _ = links.reshape(-1, 3).T
-    configs = [stage.config for stage in arrivals.stages]
-    rounds_of_stage = [stage.n_rounds for stage in arrivals.stages]
+    configs = [stage.config for stage in stages]
     return Receipts(
         peer=sequence.peer,
-        config_of_round=np.repeat(np.array(configs), rounds_of_stage),
+        config_of_round=np.repeat(configs, [stage.n_rounds for stage in stages]),
         load=loads,
         pieces=pieces,
         n_rotations=n_rotations,
-        turn=np.repeat(arrivals.turn, pieces),
-        source=link_from[first_link],
-        target=np.repeat(arrivals.target, pieces),
-        chunk=((owners * pieces)[arrivals.owner][:, None] + piece).reshape(-1),
-        first_link=first_link,
-        n_links=np.repeat(arrivals.n_links, pieces),
-        link_from=link_from,
-        link_to=link_to,
+        arrivals=arrivals,
+        via=routes.via,
         is_mirrored=sequence.is_mirrored,
     )
 
@@ -608,7 +622,7 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
     # What is k circuits away when a configuration begins comes in its round k - 1. A stage ends
     # early when nothing else comes, and rounds of the next one follow at once.
     stages: list[Stage] = []
-    columns: list[tuple[IntArray, NDArray[np.int32], NDArray[np.int32]]] = []
+    columns: list[tuple[IndexArray, IndexArray, IndexArray]] = []
     first_round = 0
     for config, held in configs:
         # The ranks that a block reaches in time, in the order of the search, by rounds. Those that
@@ -619,7 +633,7 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
         block, target, n_hops = reached[first:behind].T
 
         # They have the block when the next configuration begins.
-        columns.append((first_round - 1 + n_hops.astype(np.int64), block, target))
+        columns.append((first_round - 1 + n_hops, block, target))
         stages.append(Stage(config, int(n_hops.max(initial=0)), distance))
         first_round += stages[-1].n_rounds
         has_block = distance <= held
@@ -630,15 +644,14 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
 
     # Each arrival takes one circuit, from a rank that had the block before its round.
     turn, block, target = (np.concatenate(column) for column in zip(*columns, strict=True))
-    arrivals = Arrivals(turn, block, target, np.ones_like(turn), stages)
     receipts = receive_routed(
         sequence,
-        arrivals,
-        np.arange(len(has_block)),
+        Arrivals(turn, block, target, np.arange(len(turn) + 1)),
+        stages,
         pieces=pieces_of_block,
         n_rotations=n if is_circulant else 1,
     )
-    return receipts._replace(pieces=pieces)
+    return replace(receipts, pieces=pieces)
 
 
 class Carried(NamedTuple):
@@ -662,11 +675,10 @@ def list_gathered(receipts: Receipts, stored_ranks: int = 0) -> Carried:
     for those of all in a `CollectivePlan`.
     """
     n_rotations = stored_ranks or receipts.n_rotations
-    receipt = np.repeat(np.arange(len(receipts.turn)), n_rotations)
-    places_onward = np.tile(np.arange(n_rotations), len(receipts.turn))
-    return Carried(
-        receipt, places_onward, receipts.chunk[receipt] + places_onward * receipts.pieces
-    )
+    chunk = receipts.table.chunk
+    receipt = np.repeat(np.arange(len(chunk)), n_rotations)
+    places_onward = np.tile(np.arange(n_rotations), len(chunk))
+    return Carried(receipt, places_onward, chunk[receipt] + places_onward * receipts.pieces)
 
 
 def list_exchanged(receipts: Receipts, n_rotations: int) -> Carried:
@@ -689,10 +701,11 @@ def list_exchanged(receipts: Receipts, n_rotations: int) -> Carried:
     # The last hop of each block. ``receipt_of[owner, target]`` is the receipt by which the data of
     # an owner come to a target. All owners that are turned to follow one after another: first the
     # receipts as they are, 0 places onward, then all of them 1 place onward.
-    owner = receipts.chunk
+    table = receipts.table
+    owner = table.chunk
     receipt_of = np.full((n, n), -1)  # [owner, target], -1 where the target is the owner
-    receipt_of[owner, receipts.target] = np.arange(len(owner))
-    receiver = np.tile(receipts.target, n_rotations)
+    receipt_of[owner, table.target] = np.arange(len(owner))
+    receiver = np.tile(table.target, n_rotations)
     places_onward = np.repeat(np.arange(n_rotations), len(owner))
     receipt = np.tile(np.arange(len(owner)), n_rotations)
     block = (owner[receipt] + places_onward) * n + receipts.turn_ranks(receiver, places_onward)
@@ -702,7 +715,7 @@ def list_exchanged(receipts: Receipts, n_rotations: int) -> Carried:
     parts = []
     while len(receipt):
         parts.append((receipt, places_onward, block))
-        before = receipt_of[owner[receipt], receipts.source[receipt]]
+        before = receipt_of[owner[receipt], table.source[receipt]]
         goes_on = before >= 0
         receipt, places_onward, block = before[goes_on], places_onward[goes_on], block[goes_on]
     receipt, places_onward, block = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -710,25 +723,25 @@ def list_exchanged(receipts: Receipts, n_rotations: int) -> Carried:
 
 
 def list_links(
-    receipts: Receipts, receipt: IntArray, *, backwards: bool = False
+    table: ReceiptTable, receipt: IntArray, *, backwards: bool = False
 ) -> tuple[IntArray, IntArray]:
     """List the links of some receipts, one receipt after another.
 
     ``receipt[k]`` are numbers of receipts. The two results have one entry for each link:
     ``place[entry]`` is the k of the receipt to which the link belongs, and ``link[entry]`` its
-    index in ``receipts.link_from`` and ``receipts.link_to``. The links of a receipt stand in the
+    index in ``table.link_from`` and ``table.link_to``. The links of a receipt stand in the
     order of its route, or backwards.
 
     Example: receipt 5 has link 7, and receipt 3 the links 2 and 3. ``receipt = [5, 3]`` gives the
     places 0, 1, 1 and the links 7, 2, 3; backwards the links 7, 3, 2.
     """
-    n_links = receipts.n_links[receipt]
+    n_links = table.n_links[receipt]
     place = np.repeat(np.arange(len(receipt)), n_links)
     first_entry = np.cumsum(n_links) - n_links
     hop = np.arange(len(place)) - first_entry[place]  # of the link on its route, from 0
     if backwards:
         hop = n_links[place] - 1 - hop
-    return place, receipts.first_link[receipt[place]] + hop
+    return place, table.first_link[receipt[place]] + hop
 
 
 def make_rounds(
@@ -747,13 +760,14 @@ def make_rounds(
     """
     # The sends by round; a gather that runs backwards has them in the opposite order. Of 3 rounds,
     # a copy from 0 to 1 in round 0 becomes a sum from 1 to 0 in round 2.
-    order = np.argsort(receipts.turn[carried.receipt], kind="stable")
+    table = receipts.table
+    order = np.argsort(table.turn[carried.receipt], kind="stable")
     if adds:
         order = order[::-1]
     receipt, places_onward = carried.receipt[order], carried.places_onward[order]
-    source = receipts.turn_ranks(receipts.source[receipt], places_onward)
-    target = receipts.turn_ranks(receipts.target[receipt], places_onward)
-    turn = receipts.turn[receipt]
+    source = receipts.turn_ranks(table.source[receipt], places_onward)
+    target = receipts.turn_ranks(table.target[receipt], places_onward)
+    turn = table.turn[receipt]
     if adds:
         turn = len(receipts.load) - 1 - turn
         source, target = target, source
@@ -761,11 +775,11 @@ def make_rounds(
     sends = np.column_stack([turn, source, target, carried.chunk[order], kind])
 
     # The links of forwarded sends, in their order, and the circuits of each round.
-    forwarded = np.flatnonzero(receipts.n_links[receipt] > 1)
-    place, link = list_links(receipts, receipt[forwarded], backwards=adds)
+    forwarded = np.flatnonzero(table.n_links[receipt] > 1)
+    place, link = list_links(table, receipt[forwarded], backwards=adds)
     number = forwarded[place]
-    link_from = receipts.turn_ranks(receipts.link_from[link], places_onward[number])
-    link_to = receipts.turn_ranks(receipts.link_to[link], places_onward[number])
+    link_from = receipts.turn_ranks(table.link_from[link], places_onward[number])
+    link_to = receipts.turn_ranks(table.link_to[link], places_onward[number])
     matchings = [receipts.peer[config] for config in receipts.config_of_round.tolist()]
     if adds:
         link_from, link_to = link_to, link_from
@@ -807,7 +821,7 @@ def offer_gathers(
     for reverse in is_reversed.values():
         receipts = received[reverse]
         if receipts is not None:
-            phases.append(receipts._replace(peer=sequence.peer))
+            phases.append(replace(receipts, peer=sequence.peer))
     if len(phases) == len(is_reversed):
         pieces = phases[-1].pieces
         stored_ranks = phases[-1].stored_ranks

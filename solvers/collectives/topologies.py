@@ -262,7 +262,7 @@ def _measure_distances(peer, has, distance, reached):
     return n_reached
 
 
-def reach_ranks(peer: IntArray, has: BoolArray) -> tuple[IntArray, NDArray[np.int32]]:
+def reach_ranks(peer: IntArray, has: BoolArray) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return how far ranks are from blocks, and the ranks in the order of breadth-first search.
 
     ``peer[lane, rank]`` tells where circuits lead, -1 if nowhere; ``has[block, rank]`` which ranks
@@ -271,15 +271,15 @@ def reach_ranks(peer: IntArray, has: BoolArray) -> tuple[IntArray, NDArray[np.in
     hops. On the ring 0 -> 1 -> 2 -> 0, block 0 at rank 0 has the hops 0, 1, 2 and the rows (0, 0,
     0), (0, 1, 1), (0, 2, 2).
     """
-    hops = np.empty(has.shape, dtype=np.int64)
+    hops = np.empty(has.shape, dtype=np.int32)
     reached = np.empty((has.size, 3), dtype=np.int32)
     n_reached = _measure_distances(peer, has, hops, reached)
     return hops, reached[:n_reached]
 
 
 def count_hops(peer: IntArray, has: BoolArray) -> IntArray:
-    """Return the hops of `reach_ranks` alone."""
-    return reach_ranks(peer, has)[0]
+    """Return the hops of `reach_ranks` alone, in 64 bits."""
+    return reach_ranks(peer, has)[0].astype(np.int64)
 
 
 def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | None:

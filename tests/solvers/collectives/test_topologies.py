@@ -313,6 +313,23 @@ def test_data_go_on_after_a_configuration_that_brings_nothing() -> None:
     assert receipts.config_of_round.tolist() == [0, 0]
 
 
+def test_the_time_of_a_gather_is_known_before_its_receipts_are_listed() -> None:
+    """Between 1,024 ranks the tables of a gather took longer than its simulation."""
+    ring = np.array([[[1, 2, 3, 4, 0]]])
+    receipts = spread(CircuitSequence("ring", ring), pieces=2)
+    assert receipts is not None
+    assert receipts.seconds(ask("all-gather", 5, 1.0), 1.0) > 0 and receipts.n_rows == 40
+    assert "table" not in vars(receipts)
+    table = receipts.table
+    rows = np.stack([table.turn, table.source, table.target, table.chunk], axis=1).tolist()
+    assert sorted(rows) == sorted(
+        [turn, source, (source + 1) % 5, (source - turn) % 5 * 2 + piece]
+        for turn in range(4)
+        for source in range(5)
+        for piece in range(2)
+    )
+
+
 def test_level_routes_use_both_ways_to_opposite_ranks() -> None:
     """Around a ring of 4 two-way ranks each opposite block has two ways; level loads use both."""
     problem = ask("all-to-all", 4, 4.0, ports=2, two_way=True, rate_bytes_per_s=1.0)
