@@ -5,7 +5,7 @@ A policy gives jobs priorities; a *class* is all resources that may serve the sa
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_right, insort
 from collections.abc import Iterable
 
 import numpy as np
@@ -97,20 +97,18 @@ class Dispatcher:
 
         Jobs of higher priorities are served first; of equal ones the job of the smaller number.
         """
-        former_entry = self._entries[job]
+        has_asked = self._entries[job] is not None
         entry = (priority, -job)  # of equal priorities the first job is the best
         self._wanted[job] = count
         self._entries[job] = entry
 
-        # In the queue of each class that may serve the job, its new entry replaces the old one.
+        # In the queue of each class that may serve the job, its new entry replaces the old one,
+        # whose priority may be one that `rank` gave it in this class alone.
         for may_serve, queue in zip(self._eligible, self._queues, strict=True):
-            if not may_serve[job]:
-                continue
-            if former_entry is not None:
-                place = bisect_left(queue, former_entry)
-                if queue[place : place + 1] == [former_entry]:
-                    del queue[place]
-            insort(queue, entry)
+            if may_serve[job]:
+                if has_asked:
+                    queue[:] = [former for former in queue if former[1] != -job]
+                insort(queue, entry)
 
     def rank(self, priority: NDArray[np.float64]) -> None:
         """Order all jobs that still ask anew, by ``priority[class, job]`` of known classes.

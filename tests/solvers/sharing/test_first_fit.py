@@ -71,6 +71,17 @@ def test_a_job_that_asks_again_stands_where_its_new_priority_says() -> None:
     assert dispatcher.offer(room) == -1 and dispatcher.left(0) == 0
 
 
+def test_a_job_that_asks_again_after_a_rank_loses_the_place_that_the_rank_gave_it() -> None:
+    dispatcher = Dispatcher(Jobs([2, 2], [[0.0, 0.0]]))
+    room = dispatcher.find([5.0])
+    for job in range(2):
+        dispatcher.ask(job, 2, priority=0.0)
+    dispatcher.rank(np.array([[9.0, 5.0]]))
+    assert dispatcher.offer(room) == 0
+    dispatcher.ask(0, 1, priority=1.0)
+    assert [dispatcher.offer(room) for _ in range(4)] == [1, 1, 0, -1]
+
+
 def test_what_cannot_be_honoured_is_refused() -> None:
     ports = Resources([[1.0, 1.0]], plane=[0, 1])
     whole = Sharing(ports, Jobs([2], [[1.0]], all_or_nothing=[1]))
