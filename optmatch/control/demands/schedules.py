@@ -49,7 +49,7 @@ class Permutations(NamedTuple):
     permutations: NDArray[np.int32]
     """``permutations[term, row] = column``."""
     weights: NDArray[np.int64] | NDArray[np.float64]
-    """``weights[term]`` > 0, of the type of the matrix."""
+    """``weights[term]`` > 0, int64 or float64 as the type of the matrix."""
 
     def rest_of(self, matrix: AnyMatrix) -> NDArray[np.float64]:
         """Return what is left of a matrix over the sum of these terms; < 0 where the sum is more.
@@ -131,8 +131,8 @@ def decompose(
     Returns
     -------
     Permutations
-        ``permutations[term, row] = column``, and the weight of each term, in the unit and of the
-        type of the matrix.
+        ``permutations[term, row] = column``, and the weight of each term, in the unit of the
+        matrix: int64 if it has a type of whole numbers, float64 if of floats, or if it is a graph.
 
     Raises
     ------
@@ -159,6 +159,8 @@ def decompose(
     part = None if tolerance is None else number("tolerance", tolerance)
     listed = _list_few_entries(matrix)
     table = exact_matrix(matrix) if listed is None else listed.amounts
+    typed: Any = table if listed is None else matrix
+    is_float = typed.dtype.kind == "f"
     unit = _unit_of(table, listed, fill=fill, tolerance=_LINE_TOLERANCE if part is None else part)
 
     # A unit (None for whole numbers) turns floats into whole numbers. `largest_residual` is how
@@ -201,7 +203,7 @@ def decompose(
         if error.message.endswith("must be equal"):
             error.message += "; fill=True raises entries until they are"
         raise
-    weights: NDArray[Any] = plan.ticks if unit is None else plan.ticks * unit
+    weights: NDArray[Any] = plan.ticks * (unit or 1.0) if is_float else plan.ticks
     return Permutations(plan.matchings, weights)
 
 

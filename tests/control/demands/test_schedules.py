@@ -62,6 +62,17 @@ def test_floats_are_decomposed(ports: int, rule: Any) -> None:
         decompose(matrix, rule)
 
 
+@pytest.mark.parametrize("kind", [np.int32, np.uint8, np.float32, np.float64])
+def test_weights_have_the_type_of_the_matrix(kind: Any) -> None:
+    """Floats that happen to be whole numbers are floats still, full and sparse, filled and not."""
+    expected = np.float64 if issubclass(kind, np.floating) else np.int64
+    many_ports = csr_array(3 * np.eye(100, dtype=kind))
+    for matrix in (np.array([[5, 1], [1, 5]], kind), many_ports, np.zeros((2, 2), kind)):
+        for options in ({}, {"fill": True}, {"tolerance": 0.1}):
+            assert decompose(matrix, **options).weights.dtype == expected
+    assert decompose(many_ports).weights.tolist() == [3]
+
+
 def test_rows_of_different_lengths_are_not_decomposed() -> None:
     with pytest.raises(om.InputError, match=r"matrix\[1\] has 1 numbers, the first row 2"):
         ragged: Any = [[0.5, 0.5], [1.0]]
