@@ -255,6 +255,14 @@ def _search_transition(
         spares = assess(state, unite([state.failed, failure, closed])).spares
         return replace_racks(state, damage._replace(spares=spares))[0]
 
+    # Each lost unit needs a spare of its own. ``damage.hit[circuit]`` says who lost light or end.
+    closed_units = closed.failed_chips if state.units.n_chips else closed.failed_ports
+    spares = tuple(unit for unit in damage.spares if unit not in closed_units)
+    hit = tuple(np.flatnonzero(damage.hit).tolist())
+    case = HitCircuits(hit, damage.lost, spares, state.owners, priorities=snapshot.priorities)
+    if len(case.lost) > len(case.spares):
+        raise InfeasibleError(explain_shortage(len(case.lost), len(case.spares)))
+
     # The search changes a fork of the routing, so that the snapshot stays as it is for others. A
     # workspace that no search is in is used again, since a new one takes long to make. Closed
     # parts stay with the circuits that have them, and no other circuit gets them; fibres that are
@@ -272,22 +280,17 @@ def _search_transition(
     if fields != {f"failed_{state.units.unit_name}s"}:
         routing.shut_ports(sorted(damage.dead_ports - state.dead_ports))
 
-    # Each lost unit needs a spare of its own. ``damage.hit[circuit]`` says who lost light or end.
-    closed_units = closed.failed_chips if state.units.n_chips else closed.failed_ports
-    spares = tuple(unit for unit in damage.spares if unit not in closed_units)
-    hit = tuple(np.flatnonzero(damage.hit).tolist())
-    case = HitCircuits(hit, damage.lost, spares, state.owners, priorities=snapshot.priorities)
-    if len(case.lost) > len(case.spares):
-        raise InfeasibleError(explain_shortage(len(case.lost), len(case.spares)))
-
     def prove() -> Any:
         """Look for a cut, a proof that no way over the failure exists; None if there is none."""
         return find_cut(_relax_problem(state, failure, closed, case))
 
     # The outcome is a plan, a proof that there is none, or None if nothing was found. Cuts are
     # looked for only between servers with chips.
-    outcome = repair(routing, case, snapshot.reach, prove=prove if state.units.n_chips else None)
-    snapshot.spaces.append(routing.work)
+    find_proof = prove if state.units.n_chips else None
+    try:
+        outcome = repair(routing, case, snapshot.reach, prove=find_proof)
+    finally:
+        snapshot.spaces.append(routing.work)
     if isinstance(outcome, Recovery):
         return make_transition(routing, case, outcome)
     if outcome is not None:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.model import InfeasibleError, LimitReached
+from optmatch.model import InfeasibleError, LimitReached, TimeUp
 from optmatch.model.databases import StoreError
+from optmatch.solvers.reroutes.routing_state import RoutingState
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from tests.helpers.files import largest_file
 
@@ -194,6 +195,31 @@ def test_a_deadline_ends_the_search_at_any_moment(
         assert om.verify(replace(state(), **{f"failed_{kind}s": (2, 5)}), transition).ok
     assert decided == sorted(decided)
     assert (decided[0], decided[-1]) == (False, True)
+
+
+def test_a_search_that_ends_early_gives_its_workspace_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One ends by its limit, one lacks a spare; only the first search makes a workspace."""
+    workspaces = list[Any]()
+    fork = RoutingState.fork
+
+    def note_workspace(self: RoutingState, work: Any = None) -> RoutingState:
+        workspaces.append(work)
+        return fork(self, work)
+
+    def end_early(*_: Any, **__: Any) -> None:
+        raise TimeUp
+
+    monkeypatch.setattr(RoutingState, "fork", note_workspace)
+    controller = om.Rerouter(mesh_state())
+    with monkeypatch.context() as context, pytest.raises(LimitReached):
+        context.setattr("optmatch.solvers.reroutes.repair.repair", end_early)
+        controller.fail(port=0)
+    with pytest.raises(InfeasibleError, match="spare"):
+        controller.fail(port=[0, 1, 2, 3])
+    controller.fail(port=4)
+    assert [work is None for work in workspaces] == [True, False]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
