@@ -552,7 +552,7 @@ class Demand(_InTicks):
     @property
     def due_ticks(self) -> tuple[float, ...]:
         """The deadline of each group in ticks, whole or between two; empty if none are given."""
-        return tuple(place_deadline(due_s, self.tick_s) for due_s in self.deadlines_s)
+        return tuple(place_deadline(due_s, self.tick_s, self.exact) for due_s in self.deadlines_s)
 
     @property
     def packet_share(self) -> float:

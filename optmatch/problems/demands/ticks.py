@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from math import ceil, gcd, lcm
+from math import ceil, floor, gcd, lcm
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -484,15 +484,17 @@ def _largest_common_divisor(*numbers: Fraction) -> Fraction:
     return Fraction(gcd(*(int(number * denominator) for number in numbers)), denominator)
 
 
-def place_deadline(deadline_s: float, tick_s: float) -> float:
+def place_deadline(deadline_s: float, tick_s: float, exact: bool) -> float:
     """Return a deadline in ticks, which may lie between two of them: 4.3 s is 43 times 0.1 s.
 
-    A number within a relative 1e-9 of a whole number is that number, as a Python integer. No
-    schedule lasts as long as the latest deadline that is told apart, 2**63 ticks.
+    A number within a relative 1e-9 of a whole number is that number, as a Python integer. It is
+    the nearest one if demands are `exact`. Demands that were rounded up may end some ticks late,
+    as do 3 * 0.1 s in ticks of 1e-12 of it, so that the last one is their deadline. No schedule
+    lasts as long as the latest deadline that is told apart, 2**63 ticks.
     """
     ticks = min(deadline_s / tick_s, 2.0**63)
-    nearest = round(ticks)
-    return nearest if abs(ticks - nearest) <= nearest * _NOISE else ticks
+    whole = round(ticks) if exact else floor(min(ticks * (1 + _NOISE), 2.0**63))
+    return whole if abs(ticks - whole) <= whole * _NOISE else ticks
 
 
 def _fraction(value: float) -> Fraction:

@@ -96,10 +96,13 @@ def from_one_port(seconds: Any, **options: Any) -> om.Demand:
 
 @given(k=st.integers(2, 10**6), tick=st.sampled_from([0.1, 0.3, 0.7, 1e-9, 3e-7]))
 def test_a_deadline_that_is_met_exactly_costs_nothing(k: int, tick: float) -> None:
-    """Also one that rounding has moved; the time of the circuit is a whole number of delays."""
-    circuit_s = float(Decimal(repr(tick)) * (k - 1))  # not 3 * 0.1, which is 0.30000000000000004
-    problem = from_one_port([circuit_s], delay_s=tick, deadlines_s=(k * tick,))
-    assert om.solve(problem, seed=0).objective == problem.lower_bound() == 0.0
+    """Also one that rounding has moved, or the circuit's time: 3 * 0.1 is 0.30000000000000004."""
+    circuit_s = float(Decimal(repr(tick)) * (k - 1))
+    for seconds in (circuit_s, (k - 1) * tick):
+        problem = from_one_port([seconds], delay_s=tick, deadlines_s=(k * tick,))
+        solution = om.solve(problem, seed=0)
+        assert solution.objective == problem.lower_bound() == 0.0
+        assert om.verify(problem, solution).figures["groups_late"] == 0
     problem = from_one_port([circuit_s], delay_s=tick, deadlines_s=((k - 0.25) * tick,))
     assert om.solve(problem, seed=0).objective == pytest.approx(tick / 4)
 
