@@ -156,6 +156,8 @@ class Call(NamedTuple):
     sent_bytes: tuple[int, ...] = ()
     """Of a collective whose parts differ, what this rank sends to each rank of its group, in their
     order, 0 to itself; empty where all parts are alike."""
+    received_bytes: tuple[int, ...] = ()
+    """What it receives from each of them, as `sent_bytes`; empty where the file lists none."""
     sequence: int = MISSING
     """The number of a collective in its group, which all its ranks count alike."""
     busy_us: float = 0.0
@@ -700,13 +702,14 @@ def _read_record(events: TraceEvents, span: Activity) -> Call | None:
     # The size is that of what goes in, of a receive what comes out; a barrier has none.
     size_bytes = 0
     sent_bytes: tuple[int, ...] = ()
+    received_bytes: tuple[int, ...] = ()
     if kind != "BARRIER":
         size_name = "Out msg nelems" if kind == "RECV" else "In msg nelems"
         size_bytes = events.elements_bytes(
             event, f"args/{size_name}", arguments.get(size_name), arguments.get("dtype")
         )
     if kind == "ALL_TO_ALL":
-        size_bytes, sent_bytes = _read_parts(events, event, group, size_bytes)
+        size_bytes, sent_bytes, received_bytes = _read_parts(events, event, group, size_bytes)
     elif kind in _EVEN:
         size_bytes = _check_parts(events, event, kind, group, size_bytes)
 
@@ -733,6 +736,7 @@ def _read_record(events: TraceEvents, span: Activity) -> Call | None:
         peer=peer,
         root=root,
         sent_bytes=sent_bytes,
+        received_bytes=received_bytes,
         sequence=sequence,
     )
 
@@ -746,19 +750,20 @@ They are read where all parts are alike.
 
 def _read_parts(
     events: TraceEvents, event: int, group: str, size_bytes: int
-) -> tuple[int, tuple[int, ...]]:
+) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Read what a rank sends to each other one in an all-to-all of uneven parts, 0 to itself.
 
     `event` is the record of the call, `group` the name of its group, and `size_bytes` what goes
     in. Parts count rows of a tensor: what goes in, divided by their sum, is the size of a row. The
     first result is the size in bytes of an all-to-all of even parts that keeps each port as busy
     as the busier of sending and receiving does here; the second one has the bytes to each rank of
-    the group, in its order, and is empty without parts.
+    the group, in its order, and is empty without parts. The third one has the bytes from each
+    rank, and is empty where the record does not list them.
     """
     sent_parts = events.split_sizes(event, "In split size")
     received_parts = events.split_sizes(event, "Out split size")
     if not sent_parts and not received_parts:
-        return size_bytes, ()
+        return size_bytes, (), ()
 
     # Without a list all parts of one direction are alike.
     ranks = events.members(event, group)
@@ -800,7 +805,8 @@ def _read_parts(
     n = len(ranks)
     busiest_bytes = max(map(sum, to_others.values()))
     even_bytes = -(-busiest_bytes * n // max(1, n - 1))
-    return even_bytes, tuple(to_others["In split size"])
+    received_bytes = tuple(to_others["Out split size"]) if received_parts else ()
+    return even_bytes, tuple(to_others["In split size"]), received_bytes
 
 
 def _check_parts(events: TraceEvents, event: int, kind: str, group: str, in_bytes: int) -> int:
@@ -1256,6 +1262,7 @@ def make_nodes(
     all_ranks = tuple(range(n_ranks))
 
     _check_sequences(recordings, skipped)
+    _check_parts_of_ranks(recordings, skipped)
 
     # Empty members mean the group of all ranks, in a trace that does not tell how many they are.
     members_by_name = defaultdict[str, set[tuple[int, ...]]](set)
@@ -1311,6 +1318,43 @@ def _check_sequences(recordings: Sequence[Recording], skipped: list[str] | None)
                 if skipped is None:
                     raise FormatError(rule, where="/traceEvents", path=recording.path)
                 skipped.append(f"{recording.path}: {rule}")
+
+
+def _check_parts_of_ranks(recordings: Sequence[Recording], skipped: list[str] | None) -> None:
+    """Refuse all-to-alls in which a rank lists other bytes from a rank than that one sends to it.
+
+    With a list `skipped` the first pair of each is noted there instead, and what is sent counts.
+    """
+    # By group, its ranks, and which of its collectives an all-to-all is: the call of each rank.
+    calls_of_exchange = defaultdict[tuple[Any, ...], dict[int, Call]](dict)
+    path_of_rank = {recording.rank: recording.path for recording in recordings}
+    for recording in recordings:
+        n_calls = Counter[str]()
+        for call in recording.calls:
+            if call.kind not in ("SEND", "RECV"):
+                if call.sent_bytes:
+                    ranks = recording.members[call.group]
+                    exchange = calls_of_exchange[call.group, ranks, n_calls[call.group]]
+                    exchange[recording.rank] = call
+                n_calls[call.group] += 1
+
+    for (name, ranks, _), calls in calls_of_exchange.items():
+        places = [place for place, rank in enumerate(ranks) if rank in calls]
+        sent = np.array([calls[ranks[place]].sent_bytes for place in places])
+        for place in places:
+            call = calls[ranks[place]]
+            if not call.received_bytes:
+                continue
+            received = np.array(call.received_bytes)[places]
+            for source in np.flatnonzero(sent[:, place] != received)[:1].tolist():
+                rule = (
+                    f"group {name}: an all-to-all lists {received[source]} bytes from rank"
+                    f" {ranks[places[source]]}, which sends {sent[source, place]} by its own list"
+                )
+                path = path_of_rank[ranks[place]]
+                if skipped is None:
+                    raise FormatError(rule, where=f"/traceEvents/{call.event}", path=path)
+                skipped.append(f"{path}: {rule}")
 
 
 _SORT_OF_KIND = {"COMPUTE": "computation", "SEND": "message", "RECV": "message"}

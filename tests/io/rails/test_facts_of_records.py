@@ -82,6 +82,33 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, parts: str) -> None:
         read_kineto_demand(write(tmp_path, *events))
 
 
+def test_parts_on_which_two_ranks_disagree_are_refused_or_listed(tmp_path: Path) -> None:
+    """In the second all-to-all rank 1 lists 1,200 bytes from rank 0, which sends 1,600."""
+    events = [
+        [
+            record(
+                "all_to_allv",
+                10 + k,
+                1000 + 10 * k,
+                **{"In split size": f"[{own[0]}, {own[1]}]", "Out split size": listed},
+            )
+            for k, listed in enumerate(lists)
+        ]
+        for own, lists in (
+            ((600, 400), ["[600, 400]"] * 2),
+            ((400, 600), ["[400, 600]", "[300, 700]"]),
+        )
+    ]
+    paths = write(tmp_path, *events)
+    rule = "lists 1200 bytes from rank 0, which sends 1600"
+    for read in (read_kineto_demand, read_kineto_step):
+        with pytest.raises(om.FormatError, match=rule):
+            read(paths)
+    skipped = list[str]()
+    assert read_kineto_demand(paths, skipped=skipped).tolist() == [[0, 3200], [3200, 0]]
+    assert len(skipped) == 1 and rule in skipped[0] and str(paths[1]) in skipped[0]
+
+
 @pytest.mark.parametrize("kernel_id", [None, 20])
 @pytest.mark.parametrize("launch_id", [None, 20])
 @pytest.mark.parametrize("both_ways", [False, True])
