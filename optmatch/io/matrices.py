@@ -271,6 +271,11 @@ def number_ports(
         n_ports = 1 + max((int(label) for label in labels), default=-1)
         check_content("ports", n_ports, path)
         port_of = {label: int(label) for label in labels}
+        if n_ports > 1 and set(port_of.values()) == set(range(1, n_ports)):
+            assume(
+                f"ports 1 to {n_ports - 1} are numbers that count from 0, so that there is a"
+                " port 0 without traffic"
+            )
         names = tuple(map(str, range(n_ports)))
     else:
         check_content("ports", len(labels), path)

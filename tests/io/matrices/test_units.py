@@ -117,3 +117,13 @@ def test_a_coflow_without_mappers_names_its_line(tmp_path: Path) -> None:
         with pytest.raises(om.FormatError, match="without mappers") as caught:
             read(path)
         assert f"{path}:2" in str(caught.value)
+
+
+@pytest.mark.parametrize(("first", "n_ports"), [(0, 3), (1, 4)])
+def test_ports_that_begin_at_1_leave_a_port_0_and_say_so(
+    tmp_path: Path, first: int, n_ports: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    edges = "".join(f"{first + k},{first + (k + 1) % 3},5\n" for k in range(3))
+    traffic = read_traffic(put(tmp_path, "traffic.csv", f"source,destination,bytes\n{edges}"))
+    assert traffic.demand_bytes.shape == (n_ports, n_ports)
+    assert ("a port 0 without traffic" in caplog.text) == (first == 1)
