@@ -17,7 +17,7 @@ from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.exact_models import ExactModel
 from optmatch.solvers.frame import limit_of
 from optmatch.solvers.sharing.conclusion import conclude
-from optmatch.solvers.sharing.network import Network, Numbers
+from optmatch.solvers.sharing.network import LargestFlow, Network, Numbers
 
 
 def serve_most(
@@ -25,34 +25,45 @@ def serve_most(
 ) -> Solution:
     """Give jobs as many resources as possible, by a maximum flow; its minimum cut is the proof.
 
-    If the flow serves a part of a job that takes all or nothing, CP-SAT chooses which of these
-    jobs are served. The objective and the bound are the resources that all jobs together still
-    lack.
+    If the flow serves a part of jobs that take all or nothing, these get nothing and the others
+    what is left; where that is less than the bound, CP-SAT chooses which jobs are served. The
+    objective and the bound are the resources that all jobs together still lack.
     """
     # The flow without regard to jobs that take all or nothing, and the bound that its cut proves.
     jobs = problem.jobs
     network = Network(problem)
-    flow = network.serve(jobs.demand)
-    cut = flow.cut
-    bound = float(jobs.demand.sum() - flow.served.sum())
+    largest = network.serve(jobs.demand)
+    bound = float(jobs.demand.sum() - largest.served.sum())
     limit: Limit | None = None
     stats: dict[str, object] = {}
 
-    # The flow is no answer if it serves a part of a job that takes all or nothing.
-    is_served_in_part = (flow.served > 0) & (flow.served < jobs.demand)
-    if (jobs.whole & is_served_in_part).any():
-        # If the time is up before the optimum is known, jobs are served one after the other.
-        choice = choose_whole(network, cut, limits, rng, on_event)
+    # No choice is better than an answer that serves as much as the largest flow.
+    flow = _leave_out_parts(network, largest, jobs.demand)
+    if flow.served.sum() < largest.served.sum():
+        choice = choose_whole(network, largest.cut, flow, limits, rng, on_event)
+        flow = choice.flow
         limit = choice.limit
-        served = choice.served
-        if served is None:
-            served = fill(network, problem.ranking, on_event).served
-        flow = network.serve(served)
         if choice.least_left > bound:
             bound = choice.least_left
             stats = {"bound_by": "cp-sat"}
     job_of = network.assign(flow)
-    return conclude(problem, "max-flow", job_of, bound, limit, certificate=cut, stats=stats)
+    return conclude(
+        problem, "max-flow", job_of, bound, limit, certificate=largest.cut, stats=stats
+    )
+
+
+def _leave_out_parts(network: Network, flow: LargestFlow, target: Numbers) -> LargestFlow:
+    """Return a flow that serves no part of a job that takes all or nothing, from one that may.
+
+    `flow` is the largest one for the resources ``target[job]``. Jobs of which it serves a part get
+    nothing, and the others are served anew, until no part is served. If two jobs want 4 each, all
+    or nothing, and there are 6 resources, one of them is left out and the other gets 4.
+    """
+    is_whole = network.problem.jobs.whole
+    while (is_part := is_whole & (flow.served > 0) & (flow.served < target)).any():
+        target = np.where(is_part, 0, target)
+        flow = network.serve(target)
+    return flow
 
 
 def serve_in_order(
@@ -205,10 +216,10 @@ def _needs_to_lack_less(problem: PortSharing, lack: float) -> Numbers:
 
 
 class WholeChoice(NamedTuple):
-    """How many resources jobs get, where some take all or nothing."""
+    """A choice of which jobs are served, where some take all or nothing."""
 
-    served: Numbers | None
-    """(jobs,): the resources of each job; None if the time was up."""
+    flow: LargestFlow
+    """The largest flow found that serves no part of such a job."""
     least_left: float
     """The proved lower bound on the resources that all jobs together lack."""
     limit: Limit | None
@@ -253,6 +264,7 @@ class AmountModel(ExactModel[Numbers]):
 def choose_whole(
     network: Network,
     cut: SupplyProof,
+    best: LargestFlow,
     limits: Limits,
     rng: np.random.Generator,
     on_event: OnEvent,
@@ -261,7 +273,7 @@ def choose_whole(
 
     CP-SAT chooses amounts under the cuts known so far, at first `cut`, which shows that not all
     demands can be met. A maximum flow tells whether the resources can serve them: then they are
-    optimal, else its cut is one more.
+    optimal, else its cut is one more. `best` is an answer that is known.
     """
     clock = limits.start()
     jobs = network.problem.jobs
@@ -282,12 +294,13 @@ def choose_whole(
         outcome = model.solve(clock, ignore, seed=seed)
         least_left = max(least_left, outcome.lower_bound)
         if not outcome.optimal:
-            return WholeChoice(None, least_left, outcome.limit)
+            return WholeChoice(best, least_left, outcome.limit)
         target = model.read(outcome)
         flow = network.serve(target)
         if (flow.served == target).all():
-            return WholeChoice(target, least_left, None)
+            return WholeChoice(flow, least_left, None)
         cut = flow.cut
+        best = max(best, _leave_out_parts(network, flow, target), key=lambda f: f.served.sum())
 
 
 def _sides_of(network: Network, cut: SupplyProof, target: Numbers) -> tuple[dict[int, int], int]:

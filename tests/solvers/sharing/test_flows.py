@@ -7,6 +7,7 @@ import pytest
 import optmatch as om
 from optmatch.model import Bound, NewBest, figures_of
 from optmatch.problems import PortSharing
+from optmatch.solvers.sharing import flows
 from tests.helpers.modes import examples
 from tests.helpers.sharing import (
     Jobs,
@@ -71,6 +72,18 @@ def test_optima_are_those_of_all_assignments(objective: str) -> None:
             for name in ("fifo", "srsf", "random"):
                 found = om.solve(problem, name, seed=k).objective
                 assert found is None or found >= best
+
+
+def test_jobs_that_a_flow_would_tear_are_left_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No choice by CP-SAT is needed, nor waited for: 1,000 resources meet the bound in a pass."""
+    monkeypatch.setattr(flows, "choose_whole", None)
+    rng = np.random.default_rng([12012, 11])
+    resources = Resources(rng.integers(0, 50, (2, 1000)), arrival_s=rng.integers(0, 100, 1000))
+    jobs = Jobs(
+        rng.integers(1, 20, 400), rng.integers(0, 30, (2, 400)), all_or_nothing=[0, 1] * 200
+    )
+    solution = om.solve(PortSharing(resources, jobs), seed=0, time_limit_s=0.5)
+    assert solution.status is om.Status.OPTIMAL
 
 
 def test_all_or_nothing_is_chosen_where_a_flow_would_tear() -> None:
