@@ -360,8 +360,8 @@ def _make_tree_with_halves(problem: Collective, group: int) -> Rounds:
     halves = (place, group + place, place % 2)
     exchanged = (group + place, group + (place ^ 1), place % 2)
     last = place[: n - 2 * group]
-    whole = _both_halves(last, 2 * group + last)
-    final = tuple(np.concatenate(column) for column in zip(whole, exchanged, strict=True))
+    whole_buffers = _both_halves(last, 2 * group + last)
+    final = tuple(np.concatenate(column) for column in zip(whole_buffers, exchanged, strict=True))
     sends_of_round = [
         ((source + problem.root) % n, (target + problem.root) % n, chunk)
         for source, target, chunk in [*doubling, halves, final]

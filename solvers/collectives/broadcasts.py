@@ -121,9 +121,9 @@ def spread_pieces(circuits, config_of_round, root, arrays):
                 # Find the rarest piece that the rank had before this round and the receiver lacks.
                 # The receiver lacks a piece whose round is `UNKNOWN`, a number above all rounds.
                 rarest = -1
-                behind = min(n_begun + 1, n_pieces)
-                n_steps += behind - first_open
-                for piece in range(first_open, behind):
+                end_piece = min(n_begun + 1, n_pieces)
+                n_steps += end_piece - first_open
+                for piece in range(first_open, end_piece):
                     if round_of[rank, piece] >= turn or round_of[receiver, piece] < UNKNOWN:
                         continue
                     if rarest < 0 or arrays.n_owners[piece] < arrays.n_owners[rarest]:
@@ -182,7 +182,7 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
     # one in a round for each port: p pieces take about depth - 1 + p / lanes rounds. A round takes
     # fixed_s + whole_s / p seconds. The product of both is least for p = sqrt((depth - 1) lanes
     # whole_s / fixed_s), which is 80 for depth 5, 2 lanes, 8 ms and 10 us. Numbers near it are
-    # tried (`near`), and small ones.
+    # tried (`near_best`), and small ones.
     choices: list[_PieceChoice] = []
     for depth, sequence in chain(
         _list_static(problem), _list_changing(problem), _list_growing(problem)
@@ -194,14 +194,14 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
             fixed_s += problem.delay_s / sequence.held[0]
         n_filling_rounds = max(1, depth - 1)
         best = choose_pieces(n_filling_rounds, lanes * whole_s, fixed_s)
-        near = {
+        near_best = {
             pieces
             for factor in PIECE_FACTORS
             for pieces in list_aligned_pieces(
                 problem, max(1, min(MOST_PIECES, round(best * factor)))
             )
         }
-        for pieces in {1, 2, 3, 4} | near:
+        for pieces in {1, 2, 3, 4} | near_best:
             if (n - 1) * pieces <= MOST_SIMULATED_SENDS:
                 n_rounds = n_filling_rounds + pieces / lanes
                 about_s = n_rounds * (fixed_s + whole_s / pieces)

@@ -95,6 +95,9 @@ def explain_unreachable(problem: Collective) -> str:
 
     All operations but an uneven all-to-all and a broadcast need that every rank reaches every
     other one, directly or over others; in a broadcast the root has to reach all.
+
+    Example: of three ranks whose circuits 0 -> 1 and 1 -> 0 alone keep to their budgets, rank 0
+    does not reach rank 2.
     """
     losses = rank_losses(problem)
     if losses is None or problem.demand_bytes is not None or problem.steps is not None:
@@ -365,19 +368,25 @@ def _reach_threshold(
 
         # increase[x, y]: circuits above the threshold that an exchange of x and y adds, where
         # moved[x, y] has those of role x on the rank of role y. Circuits between the two are wrong
-        # in the first four terms: `now` takes them off at both ends, and `moved` has the other
-        # role stay, which makes them circuits from a rank to itself. The last term adds what is
-        # missing: those that are above now, once, and those that are above after the exchange.
+        # in the first four terms: `conflicts_now` takes them off at both ends, and `moved` has the
+        # other role stay, which makes them circuits from a rank to itself. The last term adds what
+        # is missing: those that are above now, once, and those that are above after the exchange.
         moved = conflicts[:, order]
-        now = moved.diagonal()
+        conflicts_now = moved.diagonal()
         between = above[np.ix_(order, order)]
-        increase = moved + moved.T - now - now[:, np.newaxis] + joined * (between + between.T)
+        increase = (
+            moved
+            + moved.T
+            - conflicts_now
+            - conflicts_now[:, np.newaxis]
+            + joined * (between + between.T)
+        )
 
         # A tabu exchange is allowed if fewer circuits than ever are above the threshold after it
         # (aspiration). In every exchange one of the roles has such a circuit now.
         is_tabu = tabu_until[:, order] > move
         is_allowed = ~(is_tabu | is_tabu.T) | (increase < fewest - total)
-        is_allowed &= np.outer(is_free & (now > 0), is_free)
+        is_allowed &= np.outer(is_free & (conflicts_now > 0), is_free)
         np.fill_diagonal(is_allowed, False)
         choices = np.flatnonzero(is_allowed)
         # If all exchanges are tabu, some are no longer so in later moves.
@@ -396,7 +405,7 @@ def _reach_threshold(
         order[[first, second]] = new, old
         total += int(increase[first, second])
         fewest = min(fewest, total)
-        tenure = move + 1 + int(_TENURE_SHARE * np.count_nonzero(now))
+        tenure = move + 1 + int(_TENURE_SHARE * np.count_nonzero(conflicts_now))
         tabu_until[[first, second], [old, new]] = tenure + rng.integers(_TENURE_DRAW, size=2)
     return False
 

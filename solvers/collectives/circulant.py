@@ -169,8 +169,8 @@ def list_power_shifts(n: int, k: int, *, two_way: bool) -> list[IntArray]:
     shift_sets = list[IntArray]()
     for base in range(max(2, best_base - 1), best_base + 2):
         shifts = np.unique([base**power for power in range(k) if base**power <= largest])
-        others = np.setdiff1d(np.arange(1, largest + 1), shifts)[: k - len(shifts)]
-        shift_sets.append(np.sort(np.concatenate([shifts, others])))
+        other_shifts = np.setdiff1d(np.arange(1, largest + 1), shifts)[: k - len(shifts)]
+        shift_sets.append(np.sort(np.concatenate([shifts, other_shifts])))
     return shift_sets
 
 

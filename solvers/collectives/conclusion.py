@@ -177,17 +177,17 @@ def _count_changes(problem: Collective, plan: CollectivePlan) -> int:
     if not plan.shares_bytes.size:
         return max(0, plan.n_epochs - 1)
 
-    # held[round, lane, rank]: what each port leads to. Steps that the problem gives have no
-    # circuits but the number of a configuration, which then stands for them at every lane.
-    held: NDArray[np.generic] = plan.circuits
+    # circuits_of_round[round, lane, rank]: what each port leads to. Steps that the problem gives
+    # have no circuits but the number of a configuration, which then stands for them at every lane.
+    circuits_of_round: NDArray[np.generic] = plan.circuits
     if problem.steps is not None:
-        held = np.asarray(problem.steps)[:, :1, None].repeat(problem.lanes, axis=1)
+        circuits_of_round = np.asarray(problem.steps)[:, :1, None].repeat(problem.lanes, axis=1)
 
     # Each plane by itself, over the rounds in which it has a share.
     n_changes = 0
     for plane in range(problem.planes):
         lanes = slice(plane * problem.ports, (plane + 1) * problem.ports)
-        held_of_plane = held[plan.shares_bytes[:, plane] > 0, lanes]
+        held_of_plane = circuits_of_round[plan.shares_bytes[:, plane] > 0, lanes]
         is_changed = (held_of_plane[1:] != held_of_plane[:-1]).any(axis=(1, 2))
         n_changes += int(np.count_nonzero(is_changed))
     return n_changes

@@ -501,9 +501,9 @@ def _receive_offsets(sequence: CircuitSequence, exponents: NDArray[np.integer[An
 
     # A block is one piece, and n ranks do what is listed for one of them.
     columns_of_receipts = [np.concatenate(column) for column in zip(*columns, strict=True)]
-    held = replace(sequence, held=tuple(rounds_held))
+    held_sequence = replace(sequence, held=tuple(rounds_held))
     return receive_over_circuits(
-        held, np.array(loads), columns_of_receipts, pieces=1, n_rotations=n
+        held_sequence, np.array(loads), columns_of_receipts, pieces=1, n_rotations=n
     )
 
 

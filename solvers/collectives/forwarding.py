@@ -139,11 +139,11 @@ def find_routes(
     # each of its receipts for n; `ends` then count the load of each lane at rank 0 alone.
     n = problem.n_ranks
     is_even = problem.demand_bytes is None
-    alike = is_even and len(owners) == n and sequence.shifts is not None
-    n_rotations = n if alike else 1
-    if alike:
+    are_alike = is_even and len(owners) == n and sequence.shifts is not None
+    n_rotations = n if are_alike else 1
+    if are_alike:
         owners = owners[:1]
-    ends = sequence.ends if alike else sequence.ends_by_rank
+    ends = sequence.ends if are_alike else sequence.ends_by_rank
 
     # What comes in each round, over which circuits. Rounds in which nothing comes are of no use.
     config_of_round = sequence.config_of_round(len(relay.strides))
@@ -360,13 +360,13 @@ def list_relays(problem: Collective, clock: Clock) -> Iterator[Relay]:
         rings = tuple(dict.fromkeys(shifts))
         if len(rings) == 1:
             continue
-        held = tuple(shifts.count(ring) for ring in rings)
+        rounds_of_ring = tuple(shifts.count(ring) for ring in rings)
         base = max(math.ceil(before / ring) for before, ring in pairwise((n, *rings)))
 
         # From far to near, and the other way round where the first circuits are given.
-        orders = [(strides, rings, held)]
+        orders = [(strides, rings, rounds_of_ring)]
         if not isinstance(problem.start, str):
-            orders.append((strides[::-1], rings[::-1], held[::-1]))
+            orders.append((strides[::-1], rings[::-1], rounds_of_ring[::-1]))
         for strides_in_order, scales_in_order, held_in_order in orders:
             for _, topologies in list_scaled_circulants(problem, base, scales_in_order):
                 sequence = CircuitSequence.of(topologies, held_in_order, two_way=problem.two_way)

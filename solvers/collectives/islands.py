@@ -758,6 +758,9 @@ def _make_scheme(shifts: list[Shifts], moves: list[Move], waits: list[bool]) -> 
 
     ``shifts[phase][place]`` tells how many islands onward the rail (circuit) of a rank leads, and
     ``waits[phase]`` whether the rails of a phase need copies inside islands before them.
+
+    Example: with two places, the move of one row from place 0 to place 1 has the loads 1, 0 (sent)
+    and 0, 1 (received).
     """
     # Columns 1 and 3 of a row are the places of its sender and its receiver. The loads of a move
     # are the rows of each place as a sender, then those of each place as a receiver.

@@ -307,9 +307,9 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float) -> FoundPl
     """
     # The gather of whole buffers is left out where it would take longer than a problem may last.
     plans: list[Laid] = []
-    whole = problem.n_ranks * problem.size_bytes
-    if whole <= LONGEST_S * problem.rate_bytes_per_s:
-        gather = replace(problem, operation="all-gather", size_bytes=whole)
+    whole_bytes = problem.n_ranks * problem.size_bytes
+    if whole_bytes <= LONGEST_S * problem.rate_bytes_per_s:
+        gather = replace(problem, operation="all-gather", size_bytes=whole_bytes)
         if gather.lower_bound() < below_s:
             gathers = _try_all(gather, clock, below_s=below_s).plans
             plans += [sum_up(_fastest(gathers))] if gathers else []
@@ -531,16 +531,16 @@ def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
     plan: Any = start.answer
     # Whether hops have a time decides which sends are allowed, so that must not change. A plan
     # with shares of planes, parts of chunks or places of sums is not used again.
-    same = plan is not None and (former.hop_s is None) == (problem.hop_s is None)
-    if not same or len(plan.shares_bytes) or len(plan.parts) or len(plan.places):
+    is_usable = plan is not None and (former.hop_s is None) == (problem.hop_s is None)
+    if not is_usable or len(plan.shares_bytes) or len(plan.parts) or len(plan.places):
         return None
     # With the former sizes, times and rates the problem has to be the former one.
     if replace(problem, **{name: getattr(former, name) for name in list_amounts()}) != former:
         return None
     circuits = plan.circuits.astype(np.int64)
     laid = assemble(problem, Rounds.of_plan(plan), circuits, plan.epoch_of_round.astype(np.int64))
-    kept = {name: start.stats[name] for name in ("algorithm",) if name in start.stats}
-    return FoundPlan(laid, kept)
+    kept_stats = {name: start.stats[name] for name in ("algorithm",) if name in start.stats}
+    return FoundPlan(laid, kept_stats)
 
 
 class _Tries(NamedTuple):
@@ -577,19 +577,19 @@ class _Tries(NamedTuple):
 def _try_all(
     problem: Collective,
     clock: Clock,
-    known: dict[str, FoundPlan] | None = None,
+    known_plans: dict[str, FoundPlan] | None = None,
     below_s: float = math.inf,
     *,
     within_budgets: bool = False,
 ) -> _Tries:
     """Find a plan by each method that suits a problem, while there is time.
 
-    `known` are plans, by name, that the others compete with; plans slower than `below_s` seconds
-    are of no use, and with `within_budgets` plans have to keep to the link budgets of the fabric.
-    A method is left out in two cases: if it promises nothing better than the best plan so far, or
-    if there is not enough time for it. If there is not enough time for any method, the quickest
-    one is tried if it is late by no more than `GRACE_S`. The error of a method that fails is
-    raised if no other one has a plan.
+    `known_plans` are plans, by name, that the others compete with; plans slower than `below_s`
+    seconds are of no use, and with `within_budgets` plans have to keep to the link budgets of the
+    fabric. A method is left out in two cases: if it promises nothing better than the best plan so
+    far, or if there is not enough time for it. If there is not enough time for any method, the
+    quickest one is tried if it is late by no more than `GRACE_S`. The error of a method that fails
+    is raised if no other one has a plan.
     """
     # The methods that suit the problem, in the order in which they are tried, and those of them
     # that there is time for.
@@ -605,7 +605,7 @@ def _try_all(
             affordable = [quickest]
     long_searches = [name for name in affordable if name in LONG_SEARCHES]
     tries = _Tries(
-        plans=dict(known or {}),
+        plans=dict(known_plans or {}),
         promises=promises,
         left_out={},
         failures=[],
@@ -710,14 +710,14 @@ def _find_best(
     that were left out for want of time.
     """
     # A former plan that can be taken up is the first candidate.
-    known: dict[str, FoundPlan] = {}
+    known_plans: dict[str, FoundPlan] = {}
     former = None if start is None else _take_up(problem, start)
     if former is not None and former.laid is not None:
-        known["former"] = former
+        known_plans["former"] = former
         on_event(NewBest(former.laid.time_s))
 
     # All methods; without a plan the limit says what kept them from one.
-    tries = _try_all(problem, clock, known, within_budgets=True)
+    tries = _try_all(problem, clock, known_plans, within_budgets=True)
     plans = tries.plans
     if not plans and tries.left_out:
         return FoundPlan(None, {}, limit=Limit.TIME)
@@ -868,12 +868,12 @@ def _count_rounds(problem: Collective, name: str) -> RoundCount | None:
         return _count_line_rounds(problem)
     if name == "whole-buffers" or (problem.flow.from_root and name == "bruck"):
         return _count_whole_buffer_rounds(problem, name)
-    held = _list_held_rounds(problem, name)
-    if problem.flow.from_root or held is None:
+    held_rounds = _list_held_rounds(problem, name)
+    if problem.flow.from_root or held_rounds is None:
         return None
     if problem.flow.adds:
-        return _count_gather_rounds(problem, name, held)
-    return _count_exchange_rounds(problem, name, held)
+        return _count_gather_rounds(problem, name, held_rounds)
+    return _count_exchange_rounds(problem, name, held_rounds)
 
 
 def _count_line_rounds(problem: Collective) -> RoundCount:
@@ -945,11 +945,13 @@ def _list_held_rounds(problem: Collective, name: str) -> tuple[int, ...] | None:
     return held_of.get(name)
 
 
-def _count_gather_rounds(problem: Collective, name: str, held: tuple[int, ...]) -> RoundCount:
+def _count_gather_rounds(
+    problem: Collective, name: str, held_rounds: tuple[int, ...]
+) -> RoundCount:
     """Count the rounds of an all-gather, a reduce-scatter, or an all-reduce, which is both.
 
     Each rank sends n - 1 blocks in a gather, an n-th part of the buffer each, by whichever
-    algorithm. `held` are the rounds of each configuration of one gather.
+    algorithm. `held_rounds` are the rounds of each configuration of one gather.
     """
     n = problem.n_ranks
     phases = problem.n_gathers
@@ -961,22 +963,24 @@ def _count_gather_rounds(problem: Collective, name: str, held: tuple[int, ...]) 
     # ports 4 rounds have room for 8 blocks, for 7 that are sent.
     n_blocks = n - 1
     if name == "direct":
-        n_blocks = sum(held) * problem.lanes
+        n_blocks = sum(held_rounds) * problem.lanes
     sent_bytes = phases * n_blocks * problem.size_bytes / n
     return RoundCount(
-        n_rounds=phases * sum(held),
-        n_changes=phases * (len(held) - 1),
+        n_rounds=phases * sum(held_rounds),
+        n_changes=phases * (len(held_rounds) - 1),
         sent_bytes=sent_bytes,
         n_sends=n_sends,
     )
 
 
-def _count_exchange_rounds(problem: Collective, name: str, held: tuple[int, ...]) -> RoundCount:
+def _count_exchange_rounds(
+    problem: Collective, name: str, held_rounds: tuple[int, ...]
+) -> RoundCount:
     """Count the rounds of an all-to-all, in which a block is sent once for each hop on its way.
 
     All circuits together carry the bytes of each block as often as it has hops. Example: around a
     ring of 8 ranks a block for the rank 5 places onward takes 5 hops; by Bruck's algorithm, which
-    sends it 1 place and then 4, it takes 2. `held` are the rounds of each configuration.
+    sends it 1 place and then 4, it takes 2. `held_rounds` are the rounds of each configuration.
     """
     n = problem.n_ranks
     is_even = problem.demand_bytes is None
@@ -999,9 +1003,12 @@ def _count_exchange_rounds(problem: Collective, name: str, held: tuple[int, ...]
     if not is_even:
         sent_bytes = float((problem.demand * hops).sum()) / n
     elif name == "direct":
-        sent_bytes = sum(held) * problem.lanes * problem.size_bytes / n
+        sent_bytes = sum(held_rounds) * problem.lanes * problem.size_bytes / n
     return RoundCount(
-        n_rounds=sum(held), n_changes=len(held) - 1, sent_bytes=sent_bytes, n_sends=n_hops
+        n_rounds=sum(held_rounds),
+        n_changes=len(held_rounds) - 1,
+        sent_bytes=sent_bytes,
+        n_sends=n_hops,
     )
 
 

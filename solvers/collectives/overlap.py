@@ -89,9 +89,9 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
     # without the circuits of any round stays dark here, as it has to change them in any case.
     n = problem.n_ranks
     planes = problem.planes
-    held = np.full(planes, DARK)
+    held_at_first = np.full(planes, DARK)
     if isinstance(problem.start, str) and problem.start == "free":
-        held = np.full(planes, ANY_CIRCUITS)
+        held_at_first = np.full(planes, ANY_CIRCUITS)
 
     # By step: the number of its circuits (`configuration`), the bytes of the rank that sends most,
     # and when its ranks are ready (`begin_s`).
@@ -113,7 +113,7 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
             for plane, start_of_port in enumerate(start_of_plane):
                 is_peer_same = different_circuits[:, None] == start_of_port
                 for number in np.flatnonzero(is_peer_same.all(axis=(1, 2)))[:1]:
-                    held[plane] = number
+                    held_at_first[plane] = number
 
     return Steps(
         configuration=configuration.reshape(-1).astype(np.int64),
@@ -122,7 +122,7 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
         planes=planes,
         round_s=problem.round_s,
         delay_s=problem.delay_s,
-        held=held,
+        held=held_at_first,
     )
 
 
@@ -200,7 +200,9 @@ def _search_beam(steps: Steps) -> list[BoolArray]:
         counts = [min(1 << power, steps.planes) for power in range(steps.planes.bit_length() + 1)]
 
     # Begin with one schedule without steps, and add one step after the other.
-    idle = tuple(_Plane(held, free_s=0.0) for held in steps.held.tolist())
+    idle = tuple(
+        _Plane(first_configuration, free_s=0.0) for first_configuration in steps.held.tolist()
+    )
     schedules = [_Schedule(time_s=0.0, planes=idle, used=())]
     for step, configuration in enumerate(steps.configuration.tolist()):
         # Schedules are in the same state if their planes hold the same circuits and equally many

@@ -78,11 +78,12 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
     # first epoch may have the circuits of the start.
     epochs: list[IntArray] = []
     epoch_of_round = np.zeros(len(matchings), dtype=np.int64)
-    for turn, wanted in enumerate(matchings):
-        if circuits_there is not wanted and (
-            circuits_there is None or ((wanted >= 0) & (wanted != circuits_there)).any()
+    for turn, wanted_circuits in enumerate(matchings):
+        if circuits_there is not wanted_circuits and (
+            circuits_there is None
+            or ((wanted_circuits >= 0) & (wanted_circuits != circuits_there)).any()
         ):
-            circuits_there = wanted
+            circuits_there = wanted_circuits
         if not epochs or circuits_there is not epochs[-1]:
             epochs.append(circuits_there)
         epoch_of_round[turn] = len(epochs) - 1
@@ -320,6 +321,8 @@ def _time_islands(
     """Return how long the busiest rank sends, or receives, inside its island in each round.
 
     ``inside[hop]`` tells whether both ranks are in the same island.
+
+    Example: a rank that sends 3 MB and receives 2 MB in a round counts with 3 MB.
     """
     n = problem.n_ranks
     length_s = np.zeros(n_rounds)

@@ -336,8 +336,8 @@ def drop_empty_sends(problem: Collective, rounds: Rounds) -> Rounds:
         return rounds
     # Rounds that are left are numbered anew: if round 1 of three has no sends, round 2 becomes 1.
     has_bytes = problem.demand_bytes.reshape(-1)[rounds.sends[:, CHUNK]] > 0
-    kept = rounds.sends[has_bytes]
-    turns, new_turn = np.unique(kept[:, ROUND], return_inverse=True)
-    kept[:, ROUND] = new_turn.reshape(-1)
+    kept_sends = rounds.sends[has_bytes]
+    turns, new_turn = np.unique(kept_sends[:, ROUND], return_inverse=True)
+    kept_sends[:, ROUND] = new_turn.reshape(-1)
     matchings = None if rounds.matchings is None else [rounds.matchings[turn] for turn in turns]
-    return Rounds(kept, rounds.chunk_count, matchings)
+    return Rounds(kept_sends, rounds.chunk_count, matchings)

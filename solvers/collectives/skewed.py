@@ -86,7 +86,10 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
     # The first plan to compare with: no direct rounds, and all goes over the best circulant.
     circulants = list(_list_circulants(problem, clock))
     best = min(
-        (TwoStages(_time_rest(problem, each, problem.demand), [], each) for each in circulants),
+        (
+            TwoStages(_time_rest(problem, circulant, problem.demand), [], circulant)
+            for circulant in circulants
+        ),
         key=lambda plan: plan.seconds,
     )
     for direct in _list_direct_schedules(problem, clock):
@@ -255,7 +258,9 @@ def _choose_stages(
     # end_s[count]: the end of the first `count` direct rounds, with the change of circuits before
     # the rest. After all of them nothing is left, so that this change is not needed.
     round_s = problem.round_s + problem.delay_s
-    end_s = np.append(0.0, np.cumsum([round_s + each.busiest_s for each in direct]))
+    end_s = np.append(
+        0.0, np.cumsum([round_s + direct_round.busiest_s for direct_round in direct])
+    )
     all_direct_s = float(end_s[-1]) - problem.delay_s
     if all_direct_s < best.seconds:
         best = TwoStages(all_direct_s, direct, circulant=None)

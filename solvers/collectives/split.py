@@ -573,8 +573,10 @@ class SplitSearch:
         place_in_block = np.arange(len(used)) - np.searchsorted(block[used], block[used])
         begin = np.zeros(len(amounts))
         for place in range(1, int(place_in_block.max(initial=0)) + 1):
-            here = np.flatnonzero(place_in_block == place)
-            begin[used[here]] = begin[used[here - 1]] + amounts[used[here - 1]]
+            parts_of_place = np.flatnonzero(place_in_block == place)
+            begin[used[parts_of_place]] = (
+                begin[used[parts_of_place - 1]] + amounts[used[parts_of_place - 1]]
+            )
 
         # The hops of paths that carry something become sends: rows of round, source, destination,
         # chunk and kind. Rounds without sends drop out, and the others are numbered anew
@@ -643,8 +645,8 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
     # their lanes by round.
     rounds, lanes, n = sequence.shape
     ranks = np.arange(n)
-    wanted = demand_s > 0  # [source, target]
-    number_of_block = np.cumsum(wanted.reshape(-1)).reshape(wanted.shape) - 1
+    has_data = demand_s > 0  # [source, target]
+    number_of_block = np.cumsum(has_data.reshape(-1)).reshape(has_data.shape) - 1
     blocks = [np.empty(0, np.int64)]
     sources = [np.empty(0, np.int64)]
     lanes_of_paths = [np.empty((0, rounds), np.int64)]
@@ -658,7 +660,7 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
         # Blocks that have too few paths get those of this length. Direct paths are listed for all
         # blocks.
         enough = ENOUGH_PATHS if length > 1 else 1
-        is_open = wanted & (n_paths < enough) | (wanted & every)
+        is_open = has_data & (n_paths < enough) | (has_data & every)
         if not is_open.any():
             break
         # `turns` are the rounds of the hops, ascending, and `chosen_lanes` their lanes.
@@ -691,7 +693,7 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
             return None
 
     # Every block needs a path.
-    if (wanted & (n_paths == 0)).any():
+    if (has_data & (n_paths == 0)).any():
         return None
     block = np.concatenate(blocks)
     return _list_hops(sequence, block, np.concatenate(sources), np.concatenate(lanes_of_paths))
@@ -789,9 +791,9 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
     first_draw, block = np.divmod(first, n_blocks)
     order = np.lexsort((-weight, block))
     place_in_block = np.arange(len(order)) - np.searchsorted(block[order], block[order])
-    kept = order[place_in_block < PATHS_KEPT]
-    block = block[kept]
-    return _list_hops(sequence, block, source[block], lane_of[first_draw[kept], :, block])
+    kept_paths = order[place_in_block < PATHS_KEPT]
+    block = block[kept_paths]
+    return _list_hops(sequence, block, source[block], lane_of[first_draw[kept_paths], :, block])
 
 
 def find_cheapest_paths(sequence: Sequence, price: FloatArray) -> FloatArray:

@@ -136,10 +136,10 @@ class CircuitSequence:
         Two configurations that are held for 2 and 1 rounds are 0, 0, 1, 1, 1 in five rounds, and
         0, 0, 1, 0, 0 if they repeat.
         """
-        once = np.repeat(np.arange(len(self.peer)), self.held)
+        one_pass = np.repeat(np.arange(len(self.peer)), self.held)
         if self.repeats:
-            return np.resize(once, n_rounds)
-        return once[np.minimum(np.arange(n_rounds), len(once) - 1)]
+            return np.resize(one_pass, n_rounds)
+        return one_pass[np.minimum(np.arange(n_rounds), len(one_pass) - 1)]
 
     @cached_property
     def backwards(self) -> CircuitSequence:
@@ -922,12 +922,12 @@ def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way:
     if two_way:
         steps |= {-shift for shift in steps}
     lowest = -((base - 1) // 2) if two_way else 0
-    wanted = set(range(lowest, lowest + base))
+    wanted_numbers = set(range(lowest, lowest + base))
 
     # Numbers far beyond those that are wanted are not followed any more.
     for turn in range(1, base + 1):
         reach |= {number + step for number in reach for step in steps if abs(number) <= 2 * base}
-        if wanted <= reach:
+        if wanted_numbers <= reach:
             return turn
     return 0
 

@@ -420,8 +420,8 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
 
     # The search, with all seeds, or with one seed if the formula has given a plan. For some
     # numbers of ranks a number of doubles and a seed are stored that are known to succeed.
-    known = stored()["searches"].get(str(n))
-    tries = [known] if known else searches(n, 1 if has_runs else SEARCH_SEEDS)
+    known_search = stored()["searches"].get(str(n))
+    tries = [known_search] if known_search else searches(n, 1 if has_runs else SEARCH_SEEDS)
     for n_doubles, seed in tries:
         moves = new_search(n, n_doubles, seed).plan()
         if moves is not None:
@@ -431,7 +431,7 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
 def searches(n: int, seeds: int) -> list[tuple[int, int]]:
     """List (number of doubles, seed) of the searches that are tried in turn."""
     fewest_doubles = max(2, _count_surplus(n).bit_count())
-    return [(fewest_doubles + more, seed) for seed in range(seeds) for more in range(3)]
+    return [(fewest_doubles + n_more, seed) for seed in range(seeds) for n_more in range(3)]
 
 
 def new_search(n: int, n_doubles: int, seed: int) -> DoublesSearch:
@@ -478,9 +478,9 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
             # possible (`takers`). If nobody has one, it waits for the next round, with any
             # partner.
             rank = free.pop(0)
-            wanted = needs_before[rank]
-            givers = [other for other in free if wanted - needs_before[other]]
-            takers = [other for other in givers if needs_before[other] - wanted]
+            wanted_chunks = needs_before[rank]
+            givers = [other for other in free if wanted_chunks - needs_before[other]]
+            takers = [other for other in givers if needs_before[other] - wanted_chunks]
             partner = (takers or givers or free)[0]
             free.remove(partner)
             # Each of the two gets the first chunk that it needs and the other one has, if any.

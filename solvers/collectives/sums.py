@@ -348,6 +348,9 @@ class _TorusRounds:
 
         ``root_chunk[rank]`` is the chunk, the same for all ranks of a ring. In each round a rank
         adds what comes to its sum, and, but for the last one, also keeps it to send it on.
+
+        On a ring of 4 places that is 3 rounds: in two of them data are added and kept, in the last
+        one only added.
         """
         is_sent = root_chunk[:, None] == self.chunks  # by rank and chunk, the same in all rounds
         for turn in range(side.places - 1):
@@ -858,7 +861,7 @@ def _list_walk_rounds(
         first_arcs = range(0, graph.degree, graph.last_digit)
         graphs = [graph._replace(first_arc=first_arc) for first_arc in first_arcs]
     if problem.two_way:
-        graphs += [each._replace(is_against=True) for each in graphs]
+        graphs += [part_graph._replace(is_against=True) for part_graph in graphs]
 
     # All chunks begin in round 0, and share the rounds. The sends of a chunk in a round are arrays
     # of sources and destinations, and what the destination does with them (`Sends`).

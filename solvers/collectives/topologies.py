@@ -188,9 +188,9 @@ def list_scaled_circulants(
     ):
         # A shift that is 0 modulo n would lead from a rank to itself.
         scaled = [tuple(scale * shift % n for shift in shifts) for scale in scales]
-        if not shifts or not all(all(each) for each in scaled):
+        if not shifts or not all(all(scaled_shifts) for scaled_shifts in scaled):
             continue
-        laid = [lay_circulant(problem, each) for each in scaled]
+        laid = [lay_circulant(problem, scaled_shifts) for scaled_shifts in scaled]
         topologies = [topology for topology in laid if topology is not None]
         degrees = {len(topology.shifts) for topology in topologies}  # circuits of each rank
         if len(topologies) == len(scales) and len(degrees) == 1:
@@ -220,9 +220,9 @@ def count_parallel(peer: IntArray) -> IntArray:
     The result ``width[lane, rank]`` is the number of circuits of the rank to this peer, at the
     first lane that leads there; 0 at its other lanes, and at dark ports.
     """
-    same = peer[:, None] == peer  # [lane, other lane, rank]
-    is_first = same.argmax(axis=0) == np.arange(len(peer))[:, None]
-    width: IntArray = np.where(is_first & (peer >= 0), same.sum(axis=0), 0)
+    is_same_peer = peer[:, None] == peer  # [lane, other lane, rank]
+    is_first = is_same_peer.argmax(axis=0) == np.arange(len(peer))[:, None]
+    width: IntArray = np.where(is_first & (peer >= 0), is_same_peer.sum(axis=0), 0)
     return width
 
 
@@ -521,8 +521,8 @@ def split_into_matchings(source: IntArray, target: IntArray, degree: int) -> Int
             while rank != IDLE:
                 # The rank takes the end of one of its circuits; whoever held that goes on. It goes
                 # back to the end that it has just lost only if it has no other.
-                others = [end for end in circuits[rank] if end != lost_end]
-                end = rng.choice(others or circuits[rank])
+                other_ends = [end for end in circuits[rank] if end != lost_end]
+                end = rng.choice(other_ends or circuits[rank])
                 displaced = holder[end]
                 holder[end] = rank
                 rank = displaced

@@ -149,6 +149,9 @@ def _route_all_fours() -> Tables:
 
     A digit is an output plus 1, 0 for an idle line. Numbers whose digits are no matching, as two
     lines have the same output, are routed as no light.
+
+    Example: line 0 alone, to output 2, is row 2 + 1 = 3; line 1 alone, to output 0, is row 1 * 5 =
+    5.
     """
     digits = np.arange(5**4)[:, None] // 5 ** np.arange(4) % 5 - 1
     for row in digits:

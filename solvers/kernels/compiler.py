@@ -256,21 +256,21 @@ class _Cache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Load the machine code of a kernel from disk; None if there is none that can be used."""
-        kept = None
+        kept_code = None
 
         # Numba's own way first loads all that it can compile, SciPy's algebra included. The way
         # without that is quicker, but a kernel that makes arrays would crash.
         load = super().load_overload if self.allocates else self._load_overload
         try:
             with suppress(OSError), self._guard_against_spurious_io_errors():
-                kept = load(sig, target_context)
+                kept_code = load(sig, target_context)
         except MemoryError:
             raise
         except Exception:  # what damaged bytes make of pickle, or of numba
             self._remove_damaged_files()
-        if kept is None:
+        if kept_code is None:
             tell_of_compiling(self._py_func.__name__.lstrip("_"))
-        return kept
+        return kept_code
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Write the machine code of a kernel; a folder that cannot be written is a warning."""

@@ -23,20 +23,12 @@ _OWN_PACKAGE = "optmatch"
 def stamp_of_kernel(function: Any) -> str:
     """Return a digest of the files and constants that decide about the code of a kernel.
 
-    Parameters
-    ----------
-    function
-        The Python function of the kernel.
-
-    Returns
-    -------
-    str
-        Sixteen hexadecimal digits.
+    It has sixteen hexadecimal digits; `function` is the Python function of the kernel.
     """
     # Walk from the kernel to all kernels that it calls, and collect files and constants.
     files = set[Path]()
     constants = set[str]()
-    known = {function}
+    seen_kernels = {function}
     pending = [function]
     while pending:
         kernel = pending.pop()
@@ -44,8 +36,8 @@ def stamp_of_kernel(function: Any) -> str:
         for name, value in _globals_of(kernel):
             called = getattr(value, "__wrapped__", value)
             if isinstance(called, FunctionType):
-                if called not in known:
-                    known.add(called)
+                if called not in seen_kernels:
+                    seen_kernels.add(called)
                     pending.append(called)
             else:
                 constants.add(f"{name} = {_describe(value)}")

@@ -86,19 +86,9 @@ def plain_kernel(function: Any, *, inner: bool) -> Any:
 
 
 def _compile_when_called(function: Any, folder: Path | None) -> Any:
-    """Make a function of numba that keeps its machine code in a folder.
+    """Make a dispatcher of numba, which compiles a function when it is first called.
 
-    Parameters
-    ----------
-    function
-        The Python function of the kernel.
-    folder
-        Where the machine code is kept; None to keep none.
-
-    Returns
-    -------
-    callable
-        A dispatcher of numba, which compiles when it is first called.
+    Its machine code is kept in `folder`, or nowhere if that is None.
     """
     njit: Any = numba.njit
     options = {"nogil": True, "error_model": "numpy"}

@@ -39,6 +39,8 @@ def list_components(seats: Seats, joins: NDArray[np.bool_] | None = None) -> Int
 
     Seats may communicate directly or through others. Only nodes with ``joins[node]`` count; all do
     if it is None.
+
+    Example: of five seats, 1 and 3 communicate, and 3 and 4. The result is 0, 1, 2, 1, 1.
     """
     node_of_member = np.repeat(np.arange(len(seats.nodes.how)), seats.n_members)
     member = seats.nodes.member

@@ -286,25 +286,17 @@ class Search:
     ----------
     seats
         The step, folded to one rail.
-    rng
-        Draws the moves.
     spare_s
         The search ends when the solver has no more than these seconds left, beside those for
         relays: a plan of the best choice still has to be made, and another search may follow.
     known_s
         The time of a known plan in seconds: a choice is of use if it is better. Infinite if no
         plan is known.
-    decoder
-        Times choices.
-    clock
-        The clock of the solver; one without a limit if nobody set one.
     best, best_s
         The best choice so far, and the time of its step in seconds; None, and the time of the
         known plan, while none is better than that.
     relays_s
         How many seconds it takes to list the relays of its plan.
-    tried
-        How many choices were timed.
     bound_s
         No step is faster, in seconds: the search ends there.
     orders, cuts
@@ -315,14 +307,10 @@ class Search:
         The nodes that ride a rail.
     kinds
         Nodes that a move changes together.
-    ports
-        The ports of a GPU.
     chord_groups
         Groups in which chords can be laid, shape (groups, members); None if there are none.
     plain
         The shape of one ring of each component with all ports, over which everything goes.
-    delay_s
-        The delay of the network, in seconds.
     """
 
     def __init__(

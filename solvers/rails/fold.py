@@ -237,12 +237,14 @@ def find_places(step: Step, group: Ints, rank: NDArray[np.integer]) -> Ints:
     Places count from 0: rank 9 has place 2 in the group 3, 5, 9.
     """
     # All members have a number of group and rank, among which those that are asked for are found.
-    sizes = np.array([len(each.ranks) for each in step.groups], np.int64)
-    members = np.array([member for each in step.groups for member in each.ranks], np.int64)
+    sizes = np.array([len(one_group.ranks) for one_group in step.groups], np.int64)
+    members = np.array(
+        [member for one_group in step.groups for member in one_group.ranks], np.int64
+    )
     keys = np.repeat(np.arange(len(sizes)), sizes) * step.n_ranks + members
     order = np.argsort(keys)
-    found = order[np.searchsorted(keys, group * step.n_ranks + rank, sorter=order)]
-    return list_ranges(np.zeros_like(sizes), sizes)[found]
+    member_number = order[np.searchsorted(keys, group * step.n_ranks + rank, sorter=order)]
+    return list_ranges(np.zeros_like(sizes), sizes)[member_number]
 
 
 def number_first(values: NDArray[np.integer]) -> Ints:

@@ -239,6 +239,9 @@ def _describe_ranks(job: RailJob, number_of_rank: Ints) -> list[bytes]:
 
     ``number_of_rank[rank]`` is this number, -1 for a rank on no rail. Ranks get equal bytes if all
     of these numbers agree; groups beside rails do not count.
+
+    Example: two ranks that have number 3 on their rails, each in a group of the numbers 2 and 3,
+    get equal bytes.
     """
     step = job.step()
     descriptions = [number_of_rank[rank].tobytes() for rank in range(step.n_ranks)]

@@ -277,18 +277,18 @@ def list_timelines(
     for rail_set, alike in enumerate(seats.rails):
         # ``times_s[k]``: when circuits change, ascending; the first time is the beginning of the
         # step, minus infinite. ``asked_s[k]``: the earliest request of the changes at that time.
-        here = np.flatnonzero(changes.rails == rail_set)
-        start_s = changes.start_s[here]
+        changes_here = np.flatnonzero(changes.rails == rail_set)
+        start_s = changes.start_s[changes_here]
         times_s = np.unique(np.append(-np.inf, start_s))
         asked_s = np.full(len(times_s), np.inf)
-        np.minimum.at(asked_s, np.searchsorted(times_s, start_s), changes.asked_s[here])
+        np.minimum.at(asked_s, np.searchsorted(times_s, start_s), changes.asked_s[changes_here])
 
         # A switch has a port for each port of a GPU; a fabric may have more, some of them dead.
         # ``alike.seat`` has an entry for each GPU. A change without a receiver makes no circuit.
         n_ports = len(alike.seat) * seats.job.network.ports_per_gpu
         if seats.job.fabric is not None:
             n_ports = seats.job.fabric.n_ports
-        new_circuits = here[changes.receiver[here] != IDLE]
+        new_circuits = changes_here[changes.receiver[changes_here] != IDLE]
         circuits = _join_ports(seats, alike, changes, new_circuits, bundles, duplex=duplex)
 
         # Circuits ascend by start, so that those of one time stand together: ``first_circuit[k]``

@@ -419,6 +419,9 @@ def aligned_blocks(server_grid: Shape, grid: Shape) -> NDArray[np.int64]:
 
     `server_grid` is the servers of a rack along x, y and z, and `grid` those of a block. The
     result is ``blocks[block, slot] = server``; blocks, slots and servers are numbered x fastest.
+
+    Example: a rack of 4 x 2 x 2 servers has four blocks of 2 x 2 x 1: two along x, and two along
+    z.
     """
     n_x, n_y, _ = server_grid
     corners_x, corners_y, corners_z = (
