@@ -295,7 +295,8 @@ def _balance(steps: Steps, used: BoolArray) -> Shares:
     is_empty = amounts.sum(axis=1) == 0
     amounts[is_empty] = used[is_empty]
 
-    # In each step they add up to its work, in seconds.
+    # In each step they add up to its work, in seconds: shares of 1 and 3 of a work of 8 s are 2 s
+    # and 6 s.
     amounts *= (steps.work_s / amounts.sum(axis=1))[:, None]
     return _time_shares(steps, amounts)
 

@@ -411,6 +411,8 @@ def _gives_up(place, arrivals, width, routes, least_load):
     arrival, piece = place
     weight = arrivals.weight[arrival if len(arrivals.weight) > 1 else 0]
     is_loaded = False
+    # The route is followed twice, from its target back. First its loads are looked at; then, if it
+    # is given up, they are lowered.
     for changes_loads in (False, True):
         link_end = arrivals.target[arrival]
         for link in range(

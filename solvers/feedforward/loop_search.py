@@ -362,8 +362,8 @@ def _open_block(number, bound, task: LoopTask, space: LoopSpace):
     if not task.worst and lit * task.least[number] >= bound:
         return bound
 
-    # Each loop begins in the direction that is cheaper in its own cells. With an odd number of
-    # lines, loop 0 is that of the last line and cannot be turned.
+    # Each loop begins in the direction that is cheaper in its own cells, those of the outer
+    # columns. With an odd number of lines, loop 0 is that of the last line and cannot be turned.
     loops = _find_loops(number, task, space)
     fixed = size & 1
     loop_cost = 0

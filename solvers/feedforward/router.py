@@ -282,6 +282,9 @@ def find_clash(matchings, last):
     ``matchings[row, source]`` is a port or -1. A row is no matching if it has another number, or a
     port twice. ``last[port]``, -1 at first, becomes the last row that has used the port, so that
     it need not be cleared between rows.
+
+    Example: the rows 1, 0, -1 and 1, 1, -1. The first one is a matching; row 1 is not, as it has
+    port 1 twice.
     """
     ports = np.uint64(matchings.shape[1])
     for row in range(len(matchings)):

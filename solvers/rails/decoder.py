@@ -800,6 +800,9 @@ def _set_initial_circuits(layout: RailLayout, ports: BundlePorts):
     """Set all `ports` to the initial rings of their bundles, free from 0 s on.
 
     Ring b is the initial one of bundle b.
+
+    Example: the ring 0 -> 2 -> 0 of three seats gives the receivers 2, -1 and 0, and the senders
+    2, -1 and 0.
     """
     n_seats = ports.receiver.shape[1]
     for bundle in range(len(layout.rate)):

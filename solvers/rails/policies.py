@@ -115,6 +115,9 @@ def plan_programs(transfers: Transfers, rule: ChangeRule) -> Draft:
     Programs of different seats may contradict each other, each waiting for the other. In that case
     all seats go through their communications in an order of time instead: the better one of the
     orders of earliest and of latest starts. Such orders never contradict each other.
+
+    Example of a contradiction: seat 0 has message A before B, and seat 1, at the other end of
+    both, has B before A.
     """
     uses = transfers.uses
     in_program = uses.operation * len(transfers.first) + uses.node

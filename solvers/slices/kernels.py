@@ -321,7 +321,8 @@ def _take_next_server(task, step):
 
     Changes ``task.choice[step]``, ``task.server_of_slot`` and ``task.slot_of_server``.
     """
-    # The first visit of a step sorts its candidates; later ones give the present server back.
+    # The first visit of a step sorts its candidates, and has no server to give back; later ones
+    # give back the server that was tried last.
     slot = task.slot_of_step[step]
     if task.choice[step] < 0:
         _sort_servers(task, slot, step)

@@ -202,7 +202,10 @@ class Pod:
         return count
 
     def carries(self, plan: SliceShape) -> bool:
-        """Tell whether a block of an empty rack has the fibres of a slice (memoised)."""
+        """Tell whether a block of an empty rack has the fibres of a slice.
+
+        All racks are alike, so that the first aligned block of rack 0 is asked. Answers are kept.
+        """
         key = (plan.grid, plan.pairs.tobytes() + plan.weights.tobytes())
         if key not in self._known_to_fit:
             blocks = aligned_blocks(self.fabric.server_grid, plan.grid)
