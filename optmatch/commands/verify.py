@@ -92,7 +92,6 @@ def _measure(solution: Solution, options: dict[str, Any]) -> tuple[Any, list[Any
     signal to crosstalk in dB, and of the spread of delays in seconds, None for no limit.
     """
     from optmatch import settle_free_cells
-    from optmatch.model.device import distances_hz
     from optmatch.optics import Budget, measure_optics
 
     use_one_thread()
@@ -105,12 +104,12 @@ def _measure(solution: Solution, options: dict[str, Any]) -> tuple[Any, list[Any
     )
 
     # Optical frequencies at which light is measured, in Hz from that of the device.
-    frequencies_hz = options["frequencies"] or [0.0]
-    wavelengths_nm = options["wavelengths"]
-    if wavelengths_nm is not None:
-        if options["frequencies"] is not None:
-            raise click.UsageError("either --frequencies or --wavelengths")
-        frequencies_hz = distances_hz(wavelengths_nm, cells.device.wavelength_nm)
+    if options["wavelengths"] is not None and options["frequencies"] is not None:
+        raise click.UsageError("either --frequencies or --wavelengths")
+    light: dict[str, Any] = {
+        "frequencies_hz": options["frequencies"] or [0.0],
+        "wavelengths_nm": options["wavelengths"],
+    }
 
     idle: Any = options["idle"] or "cross"
     if idle == "least-leak":
@@ -118,7 +117,7 @@ def _measure(solution: Solution, options: dict[str, Any]) -> tuple[Any, list[Any
             problem,
             solution,
             cells,
-            frequencies_hz=frequencies_hz,
+            **light,
             seed=options["chip_seed"],
         )
 
@@ -127,7 +126,7 @@ def _measure(solution: Solution, options: dict[str, Any]) -> tuple[Any, list[Any
         solution,
         cells,
         idle=idle,
-        frequencies_hz=frequencies_hz,
+        **light,
         seed=options["chip_seed"] or 0,
     )
     budget = Budget(

@@ -18,7 +18,7 @@ phase grows along the way (:math:`e^{+j\varphi}`). T is symmetric: backwards it 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, Any
@@ -36,7 +36,7 @@ from optmatch.model.declarations import (
     form_of,
 )
 from optmatch.model.errors import InputError
-from optmatch.model.numbers import check_length, plain_array, real_array
+from optmatch.model.numbers import check_length, frozen, plain_array, real_array
 from optmatch.model.schedule import BAR, CROSS
 
 
@@ -131,10 +131,28 @@ def frequency_of_nm(wavelength_nm: float) -> float:
     return SPEED_OF_LIGHT_M_PER_S / wavelength_nm * 1e9
 
 
-def distances_hz(wavelengths_nm: Iterable[float], center_nm: float) -> list[float]:
-    """Return the optical frequencies of wavelengths, as distances from that of `center_nm`."""
+def distances_hz(
+    center_nm: float, frequencies_hz: ArrayLike, wavelengths_nm: ArrayLike | None
+) -> NDArray[np.float64]:
+    """Return optical frequencies as distances from that of `center_nm`, finite and one at least.
+
+    They are given as such distances, where ``(0.0,)`` stands for none given, or as wavelengths.
+    """
     center_hz = frequency_of_nm(center_nm)
-    return [frequency_of_nm(nm) - center_hz for nm in wavelengths_nm]
+    if wavelengths_nm is not None:
+        if np.ravel(frequencies_hz).tolist() != [0.0]:
+            raise InputError("either frequencies_hz or wavelengths_nm", where="wavelengths_nm")
+        wavelengths = frozen("wavelengths_nm", wavelengths_nm, 1, np.float64).tolist()
+        frequencies_hz = [frequency_of_nm(nm) - center_hz for nm in wavelengths]
+    frequencies = frozen("frequencies_hz", frequencies_hz, 1, np.float64)
+    if not len(frequencies):
+        raise InputError("frequencies_hz: at least one", where="frequencies_hz")
+    if frequencies.min() <= -center_hz:
+        raise InputError(
+            f"frequencies_hz: {frequencies.min():g} from a light of {center_hz:g}: none is left",
+            where="frequencies_hz",
+        )
+    return frequencies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -29,7 +29,7 @@ from optmatch.model import (
     integer,
     schedule_of,
 )
-from optmatch.model.device import DEFAULT_DEVICE, distances_hz, frequency_of_nm
+from optmatch.model.device import DEFAULT_DEVICE, distances_hz
 from optmatch.model.numbers import refuse_entries
 from optmatch.optics.figures import Loop, Optics
 from optmatch.verify.light import circuit_matrices, ideal_matrix
@@ -172,20 +172,7 @@ def measure_optics(
     graph: CellGraph = fabric.graph
     schedule = _schedule_of(fabric, answer)
     cells = with_cell_phases(fabric, cells_of(chosen_device, graph.n_cells))
-    if wavelengths_nm is not None:
-        if np.ravel(frequencies_hz).tolist() != [0.0]:
-            raise InputError("either frequencies_hz or wavelengths_nm", where="wavelengths_nm")
-        wavelengths = frozen("wavelengths_nm", wavelengths_nm, 1, np.float64).tolist()
-        frequencies_hz = distances_hz(wavelengths, cells.device.wavelength_nm)
-    frequencies = frozen("frequencies_hz", frequencies_hz, 1, np.float64)
-    if not len(frequencies):
-        raise InputError("frequencies_hz: at least one", where="frequencies_hz")
-    center_hz = frequency_of_nm(cells.device.wavelength_nm)
-    if frequencies.min() <= -center_hz:
-        raise InputError(
-            f"frequencies_hz: {frequencies.min():g} from a light of {center_hz:g}: none is left",
-            where="frequencies_hz",
-        )
+    frequencies = distances_hz(cells.device.wavelength_nm, frequencies_hz, wavelengths_nm)
     states = _settle_free_cells(graph, np.asarray(schedule.cell_states), idle)
 
     # The phase errors of this chip, and the amplitude that is left behind each waveguide.

@@ -43,6 +43,7 @@ from optmatch.model import (
     cells_of,
     schedule_of,
 )
+from optmatch.model.device import distances_hz
 
 if TYPE_CHECKING:
     from optmatch.fabrics import CellCircuit, Fabric
@@ -511,6 +512,8 @@ def settle(
     subject: Schedule | Solution,
     device: Device | CellDevice | str,
     frequencies_hz: Sequence[float] = (0.0,),
+    wavelengths_nm: Sequence[float] | None = None,
+    *,
     seed: int | None = None,
 ) -> NDArray[np.int8]:
     """Choose a state for every free cell, such that circuits disturb each other least.
@@ -518,10 +521,11 @@ def settle(
     A free cell is one that no circuit of a slot needs; stray light passes it nevertheless. The
     setting of the least worst ratio of crosstalk to signal counts, among those that the search
     tries. Then cells whose other state needs less heater power are flipped, as far as that
-    disturbs no circuit more. `frequencies_hz` are differences from the frequency of the device;
-    `seed` draws phase errors, None for a chip whose phases are not known. `subject` is a schedule
-    with cell states, or a solution with one; `device` is a device of all cells or its name, or a
-    `CellDevice`. The result is ``states[slot, cell]``, int8, 0 bar or 1 cross.
+    disturbs no circuit more. `frequencies_hz` are differences from the frequency of the device,
+    and `wavelengths_nm` may stand in their place; `seed` draws phase errors, None for a chip whose
+    phases are not known. `subject` is a schedule with cell states, or a solution with one;
+    `device` is a device of all cells or its name, or a `CellDevice`. The result is
+    ``states[slot, cell]``, int8, 0 bar or 1 cross.
     """
     fabric = problem.fabric
     graph: CellGraph | None = fabric.graph
@@ -531,7 +535,8 @@ def settle(
     if schedule is None or schedule.cell_states is None:
         raise InputError("optics need one schedule, with cell states")
     cells = with_cell_phases(fabric, cells_of(device, graph.n_cells))
-    chip = ChipOptics.of(fabric, cells, tuple(frequencies_hz), seed)
+    frequencies = distances_hz(cells.device.wavelength_nm, frequencies_hz, wavelengths_nm)
+    chip = ChipOptics.of(fabric, cells, tuple(frequencies.tolist()), seed)
     n_waves = max(1, len(graph.mate) * schedule.matchings.size)
     n_evaluations = min(max(EVALUATIONS_OF_WAVES // n_waves, LEAST_EVALUATIONS), MOST_EVALUATIONS)
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -201,10 +202,26 @@ def test_a_device_file_with_couplers_goes_through_the_commands(tmp_path: Path) -
 
 def test_wavelengths_that_cannot_be_are_refused() -> None:
     solution = om.solve(om.Routing(om.Benes(4), [1, 0, 3, 2]), seed=0)
-    with pytest.raises(om.InputError, match="either frequencies_hz or wavelengths_nm"):
-        om.measure_optics(solution, wavelengths_nm=[1550.0], frequencies_hz=[1e9])
-    with pytest.raises(om.InputError, match="a wavelength of 0 nm"):
-        om.measure_optics(solution, wavelengths_nm=[0.0])
-    for wrong in ([], [float("nan")]):
-        with pytest.raises(om.InputError):
-            om.measure_optics(solution, wavelengths_nm=wrong)
+    for run in (om.measure_optics, om.settle_free_cells):
+        light = partial(run, solution.problem, solution, "smartlight")
+        with pytest.raises(om.InputError, match="either frequencies_hz or wavelengths_nm"):
+            light(wavelengths_nm=[1550.0], frequencies_hz=[1e9])
+        with pytest.raises(om.InputError, match="a wavelength of 0 nm"):
+            light(wavelengths_nm=[0.0])
+        with pytest.raises(om.InputError, match="none is left"):
+            light(frequencies_hz=[-1e15])
+        for wrong in ([], [float("nan")]):
+            with pytest.raises(om.InputError):
+                light(wavelengths_nm=wrong)
+
+
+def test_cells_are_settled_at_wavelengths_as_at_their_frequencies() -> None:
+    problem = om.Routing(om.HexMesh(3, 3, ports=6), [1, 0, 3, 2, 5, 4])
+    settle = partial(
+        om.settle_free_cells, problem, om.solve(problem, seed=0), "smartlight", seed=0
+    )
+    wavelengths_nm = (1540.0, 1552.0)
+    offsets_hz = [frequency_of_nm(nm) - frequency_of_nm(1550.0) for nm in wavelengths_nm]
+    settled = settle(wavelengths_nm=wavelengths_nm)
+    assert np.array_equal(settled, settle(frequencies_hz=offsets_hz))
+    assert not np.array_equal(settled, settle())

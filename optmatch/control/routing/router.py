@@ -570,6 +570,7 @@ def settle_free_cells(
     device: Device | CellDevice | str | None = None,
     *,
     frequencies_hz: Sequence[float] = (0.0,),
+    wavelengths_nm: Sequence[float] | None = None,
     seed: int | None = None,
 ) -> NDArray[np.int8]:
     """Choose a state for every free cell, such that circuits disturb each other least.
@@ -586,6 +587,8 @@ def settle_free_cells(
     frequencies_hz
         Distances from the central frequency at which crosstalk counts, as of `measure_optics`; but
         couplers are taken as they are at the central one.
+    wavelengths_nm
+        Instead of `frequencies_hz`: wavelengths in nm.
     seed
         The chip whose phase errors `measure_optics` draws by this seed. None: the errors of a
         device that has any are not known.
@@ -630,10 +633,7 @@ def settle_free_cells(
 
     form_of(Problem).check("problem", problem)
     form_of(Schedule | Solution).check("subject", subject)
-    frequencies = frozen("frequencies_hz", frequencies_hz, 1, np.float64)
-    if not len(frequencies):
-        raise InputError("frequencies_hz: one number at least is expected", where="frequencies_hz")
     chosen_device: Any = device
     if chosen_device is None:
         chosen_device = getattr(problem, "cells", None) or DEFAULT_DEVICE
-    return settle(problem, subject, chosen_device, tuple(frequencies.tolist()), seed)
+    return settle(problem, subject, chosen_device, frequencies_hz, wavelengths_nm, seed=seed)
