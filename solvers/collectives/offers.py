@@ -132,6 +132,7 @@ def take_best_offer(
     # least promise first.
     waiting = list[Offer[Laid]]()
     smallest: Offer[Laid] | None = None  # the one of fewest sends, if memory holds them
+    most_late_s = 0.0  # the seconds that it takes to be made
     too_late_s = math.inf  # the least promise of those for which there is no time
     too_large_s = math.inf  # and of those for which there is no memory
     try:
@@ -139,6 +140,7 @@ def take_best_offer(
             has_memory = offer.n_sends <= MOST_OFFERED_SENDS
             if has_memory and (smallest is None or offer.n_sends < smallest.n_sends):
                 smallest = offer
+                most_late_s = offer.n_sends / SENDS_PER_S
 
             # It has to be of use, and to fit into the memory and into the time. Time is not asked
             # for if it has no more sends than the best offer so far, which would be laid out in
@@ -157,7 +159,11 @@ def take_best_offer(
             # is told like a `TimeUp` that `offers` raise themselves: offers were not seen.
             if waiting and not is_affordable(waiting[0].n_sends, clock, reserve=RESERVE):
                 raise TimeUp("the time that is left is that of the best offer")
-            if clock.remaining_s <= 0.0:
+
+            # When the time is over the search ends. Without any plan the smallest offer is made
+            # all the same: a smaller one is then looked for as long as that would take.
+            is_late = clock.now() >= clock.deadline_s + most_late_s
+            if clock.remaining_s <= 0.0 and (is_late or clock.stopped or math.isfinite(below_s)):
                 break
     except TimeUp:
         too_late_s = 0.0  # offers that were not seen may promise anything

@@ -150,10 +150,26 @@ def test_without_time_the_smallest_offer_is_made() -> None:
     assert taken.name == "unseen" and taken.limit is None
     assert take_best_offer(offers, clock, below_s=2.0) == (None, "", om.Limit.TIME)
     without_time = om.Limits(time_s=0.0).start()
-    assert take_best_offer(offers[1:], without_time).name == "small"
+    assert take_best_offer(offers[1:], without_time).name == "unseen"
     without_limit = om.Limits().start()
     assert take_best_offer(offers[:1], without_limit) == (None, "", om.Limit.MEMORY)
     assert take_best_offer(offers[:1], without_limit, below_s=2.0).limit is om.Limit.MEMORY
+
+
+def test_without_time_a_smaller_offer_is_looked_for_no_longer_than_the_smallest_takes() -> None:
+    """An all-reduce of 4,096 ranks made the first offer in 2 s, and the next one takes 1 ms."""
+    seconds = [0.0]
+    made: list[float] = []
+
+    def list_offers() -> Iterator[Offer[Laid]]:
+        for n_sends in (2 * SENDS_PER_S, SENDS_PER_S, SENDS_PER_S, SENDS_PER_S, 1):
+            made.append(n_sends)
+            seconds[0] += 0.6
+            yield Offer(1.0, n_sends, "", lambda: Laid(om.CollectivePlan(time_s=1.0)))
+
+    clock = Clock(limits=om.Limits(time_s=0.5), now=lambda: seconds[0], started=0.0)
+    assert take_best_offer(list_offers(), clock).laid is not None
+    assert made == [2 * SENDS_PER_S, SENDS_PER_S, SENDS_PER_S]
 
 
 def test_an_offer_of_less_work_than_the_best_one_needs_no_time_of_its_own() -> None:
