@@ -199,6 +199,7 @@ def test_a_method_that_has_nothing_to_keep_may_stop_anywhere(
     assert (found.status, found.limit, found.method) == (om.Status.UNKNOWN, expected, method.name)
 
 
+@pytest.mark.usefixtures("defects_are_passed_over")
 def test_a_rail_job_without_time_for_its_bound_passes_the_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -212,3 +213,6 @@ def test_a_rail_job_without_time_for_its_bound_passes_the_check(
     assert found.lower_bound == -math.inf
     for wrong in (replace(found, lower_bound=0.0), replace(found, limit=om.Limit.EXHAUSTED)):
         assert not om.verify(problem, wrong).valid
+        monkeypatch.setattr(type(default_method(problem)), "run", lambda *_, w=wrong: w)
+        with pytest.raises(om.VerificationError):
+            om.solve(problem, seed=0)

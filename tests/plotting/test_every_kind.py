@@ -370,6 +370,14 @@ def test_gaps_of_levels_are_no_per_cent() -> None:
     assert figures["Gap"] == "open from level 3 of 5 on"
 
 
+def test_a_bound_is_a_line_over_time_where_it_is_a_time() -> None:
+    """Bounds of cells, circuits and unserved ports are none, though all of these are finite."""
+    rail_job = answer_named("rail-job")
+    assert embedded(viewer_page(rail_job))["bound_s"] == rail_job.lower_bound
+    for name in ("slice-allocation", "port-sharing"):
+        assert embedded(viewer_page(answer_named(name)))["bound_s"] is None
+
+
 def test_a_circuit_keeps_its_colour_through_a_transition() -> None:
     """In pictures and on the page: what goes on shining is not mistaken for something new."""
     figure = answer_named("reroute-mesh").plot()

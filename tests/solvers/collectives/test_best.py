@@ -448,6 +448,13 @@ def test_a_plan_that_only_rounding_keeps_at_its_bound_is_not_optimal() -> None:
     assert solution.status is om.Status.FEASIBLE
 
 
+def test_without_time_for_any_method_the_quickest_is_tried() -> None:
+    """Of 4,096 ranks it takes 24 ms, which 10 ms and the grace allow; the slowest takes 21 s."""
+    problem = om.Collective("all-gather", 4096, 1e5, alpha_s=X, delay_s=A)
+    still = om.Limits(time_s=0.01).start(lambda: 0.0)  # a clock whose time does not pass
+    assert list(methods._try_all(problem, still).plans) == ["mixed-radix"]
+
+
 def test_an_unknown_algorithm_is_an_error() -> None:
     """Before, it was taken for `direct`."""
     with pytest.raises(KeyError, match="rign"):
