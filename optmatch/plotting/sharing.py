@@ -195,10 +195,11 @@ def page(solution: Solution) -> dict[str, Any]:
     served = answer.served(n_jobs)
     node_of_job = {job: node for node, job in enumerate(jobs)}
 
-    # The legend: where there are more jobs than colours, several share one.
+    # The legend: where there are more jobs than colours, several share one: with 3 colours, job 4
+    # has that of job 1. Jobs stand in it behind the three entries that every page has.
     hues = palette.CIRCUIT_COLOURS
     legend = [("free, or not used", _UNUSED), ("counted in the cut", _TIGHT), ("class", _CLASS)]
-    hue_of_job = [len(legend) + job % len(hues) for job in range(n_jobs)]
+    legend_place_of_job = [len(legend) + job % len(hues) for job in range(n_jobs)]
     for job, hue in enumerate(hues[:n_jobs]):
         name = f"jobs {job}, {job + len(hues)}, ..." if n_jobs > len(hues) else f"job {job}"
         legend.append((name, hue))
@@ -211,17 +212,17 @@ def page(solution: Solution) -> dict[str, Any]:
         column, row = divmod(place, jobs_per_column)
         text = f"{job}: {served[job]}/{problem.jobs.demand[job]}"
         corner = (3.8 * column, 1.1 * row)
-        nodes.append([*corner, 3.4, 0.9, text, hue_of_job[job], f"job {job}"])
+        nodes.append([*corner, 3.4, 0.9, text, legend_place_of_job[job], f"job {job}"])
     node_of_box = _place_boxes(boxes, nodes)
 
     # A box that serves a job (-1: none) gets its colour and a line to it, hidden at first.
     links: list[list[Any]] = []
-    hue_of_node: dict[str, int] = {}
-    hue_of_link: dict[str, int] = {}
+    node_colours: dict[str, int] = {}
+    link_colours: dict[str, int] = {}
     for box, node in zip(boxes, node_of_box, strict=True):
         if box.job >= 0:
-            hue_of_node[str(node)] = hue_of_job[box.job]
-            hue_of_link[str(len(links))] = hue_of_job[box.job]
+            node_colours[str(node)] = legend_place_of_job[box.job]
+            link_colours[str(len(links))] = legend_place_of_job[box.job]
             title = f"{box.name} serves job {box.job}"
             links.append([node_of_job[box.job], node, -1, 0.03, title])
 
@@ -232,7 +233,7 @@ def page(solution: Solution) -> dict[str, Any]:
     shares = f"who has what: {n_served} of {n_wanted} wanted are served"
     steps: list[dict[str, Any]] = [
         {"say": f"{len(answer.job_of)} resources in {n_classes} classes, {n_jobs} jobs"},
-        {"say": shares, "nodes": hue_of_node, "links": hue_of_link},
+        {"say": shares, "nodes": node_colours, "links": link_colours},
     ]
     cut = _find_cut(solution, problem, boxes, node_of_box, node_of_job)
     if cut:

@@ -149,8 +149,10 @@ def _replay(problem: Demand, schedules: Sequence[Schedule]) -> Simulation:
     """
     rate = problem.rate_bytes_per_s
 
-    # Demand is counted in seconds that one circuit takes for it. A segment is a time in which no
-    # circuit changes. left_s is what no circuit of the schedules will ever carry.
+    # Demand is counted in seconds that one circuit takes for it: 6 GB at 2 GB/s are 3 s. A segment
+    # is a time in which no circuit changes. ``left_s[source, destination]`` is what no circuit of
+    # the schedules will ever carry: what is missing beyond rounding errors, and a demand below
+    # these whose circuit is never set.
     demand_s = problem.demand_bytes / rate
     ends_s = [
         float(schedule.durations_s.sum()) + problem.delay_s * schedule.n_slots
@@ -173,7 +175,8 @@ def _replay(problem: Demand, schedules: Sequence[Schedule]) -> Simulation:
     event_s = [0.0]
     waiting_s = [over_circuits_s.sum(axis=1)]
     for start_s, end_s, circuits in _list_segments(problem, schedules):
-        # A circuit of two planes is there twice, and sends twice as fast; rounding errors are 0.
+        # A circuit of two planes is listed twice, and sends twice as fast: of 5 s of demand it
+        # sends 4 s in a segment of 2 s. A rest as small as a rounding error counts as sent.
         flows, n_planes = np.unique(circuits, return_counts=True)
         before_s = remaining_s[flows]
         sent_s = np.minimum(before_s, n_planes * (end_s - start_s))
@@ -194,7 +197,8 @@ def _replay(problem: Demand, schedules: Sequence[Schedule]) -> Simulation:
         event_s.append(end_s)
         waiting_s.append(np.maximum(waiting_s[-1] - sent_by_source_s, 0.0))
 
-    # The packet network, if there is one, carries what is left; its busiest port decides.
+    # The packet network, if there is one, carries what is left; its busiest port decides. With
+    # half the rate of a circuit (a share of 0.5) it needs 6 s for a port that is left with 3 s.
     packet_end_s = 0.0
     lost_s = left_s
     if problem.packet_bytes_per_s > 0 and left_s.any():

@@ -273,9 +273,9 @@ def _search_transition(
     routing.shut_fibres(failure.failed_fibres)
     routing.break_cells(failure.stuck, failure.dead_cells)
 
-    # Ports that die now are shut. This is not needed if `fields`, the kinds of parts that have
-    # failed, are units alone (chips of a rack or ports of a switch): their circuits leave them,
-    # and no other circuit comes there.
+    # Ports that die now are shut. `fields` are the kinds of parts that have failed, such as
+    # "failed_chips". If these are units alone (chips of a rack or ports of a switch), nothing has
+    # to be shut: their circuits leave them, and no other circuit comes there.
     fields = {field for field, parts in failure._asdict().items() if parts}
     if fields != {f"failed_{state.units.unit_name}s"}:
         routing.shut_ports(sorted(damage.dead_ports - state.dead_ports))
@@ -296,8 +296,8 @@ def _search_transition(
     if outcome is not None:
         raise InfeasibleError(explain(state, outcome))
 
-    # Nothing was found. The bound of a problem is a tuple of levels, or infinite as a number: then
-    # it proves that there is nothing.
+    # Nothing was found. The bound of a problem is a tuple of levels, or the number infinity if it
+    # is proved that there is no answer.
     check_time()
     relaxed = _relax_problem(state, failure, closed, case)
     if not isinstance(relaxed.lower_bound(), tuple):

@@ -655,8 +655,10 @@ def _exchange_terminals(
         for link in links:
             terminals_of_link.setdefault(link, []).append(terminal)
 
-    dead_from: dict[int, NDArray[np.bool_]] = {}  # by chosen terminal: the ones out of its reach
-    dead_chosen = _cannot_meet(graph, chosen, chosen)
+    # no_light[k, l]: whether no light leads between the terminals at places k and l. The same from
+    # each terminal chosen so far to all terminals: no_light_from[terminal][other].
+    no_light = _cannot_meet(graph, chosen, chosen)
+    no_light_from: dict[int, NDArray[np.bool_]] = {}
     while True:
         # shares_link[terminal, place]: whether the terminal needs a link that the terminal at
         # this place needs, too; False for that terminal itself. A choice of two may share a link,
@@ -668,35 +670,36 @@ def _exchange_terminals(
                     shares_link[terminals_of_link[link], place] = True
                 shares_link[terminal, place] = False
         # is_bad[k, l]: whether places k and l are a bad pair.
-        is_bad = shares_link[chosen] | (dead_chosen & must_meet)
+        is_bad = shares_link[chosen] | (no_light & must_meet)
         if not is_bad.any():
             return chosen
 
-        # dead_to_chosen[unused terminal, place]: whether no light leads between the two, in
-        # either direction. Rows of terminals that were chosen before are kept in `dead_from`.
-        unknown = [terminal for terminal in chosen if terminal not in dead_from]
+        # no_light_to_any[place, terminal] has all terminals, no_light_unused[unused, place] those
+        # that are not chosen. Light goes either way, so that one direction is enough. A terminal
+        # that was chosen before has its row already.
+        unknown = [terminal for terminal in chosen if terminal not in no_light_from]
         rows = _cannot_meet(graph, unknown, list(range(n_terminals)))
-        dead_from |= zip(unknown, rows, strict=True)
-        dead_to_all = np.stack([dead_from[terminal] for terminal in chosen])
+        no_light_from |= zip(unknown, rows, strict=True)
+        no_light_to_any = np.stack([no_light_from[terminal] for terminal in chosen])
         unused = np.setdiff1d(np.arange(n_terminals), chosen)
-        dead_to_chosen = dead_to_all[:, unused].T
+        no_light_unused = no_light_to_any[:, unused].T
 
         # Begin with the place of most bad pairs; move it to the terminal with the fewest, of
         # equal ones to the nearest along the boundary.
         for place in np.argsort(-is_bad.sum(axis=1), kind="stable"):
             # How many bad pairs each unused terminal would have at this place.
             other_places = np.arange(len(chosen)) != place
-            bad_pairs = (shares_link[unused] & other_places) | (dead_to_chosen & must_meet[place])
+            bad_pairs = (shares_link[unused] & other_places) | (no_light_unused & must_meet[place])
             n_bad = bad_pairs.sum(axis=1)
             steps = np.abs(unused - chosen[place])
             distance = np.minimum(steps, n_terminals - steps)
             order = np.lexsort((unused, distance, n_bad))
-            # Exchange only if fewer bad pairs are left. The columns of dead_chosen are then right,
-            # and the row of the place is its column, since light goes either way.
+            # Exchange only if fewer bad pairs are left. The new columns are then right in all rows
+            # but that of this place, whose terminal is new: its row is equal to its column.
             if len(order) and n_bad[order[0]] < is_bad[place].sum():
                 chosen[place] = int(unused[order[0]])
-                dead_chosen = dead_to_all[:, chosen]
-                dead_chosen[place] = dead_chosen[:, place]
+                no_light = no_light_to_any[:, chosen]
+                no_light[place] = no_light[:, place]
                 break
         else:
             return None

@@ -409,11 +409,12 @@ def _place(
 ) -> NDArray[np.float64] | None:
     """Return ``ends[cell, end]``, where cells lie on the chip in lengths of a cell.
 
-    None if that is not known, which the account says. ``places[part]`` is where the netlist puts a
-    part, in its own unit, and `cell_length` the length of a cell in that unit, None if it is not
-    stated. A cell of couplers lies in the middle between them, and leads from the first to the
-    last. Without a `cell_length` the distance of these couplers is taken for it, else one at which
-    the nearest cells do not touch.
+    None if that is not known, for a reason that `assume` adds to the account of the netlist.
+    ``places[part]`` is where the netlist puts a part, in its own unit, and `cell_length` the
+    length of a cell in that unit, None if it is not stated. A cell of couplers lies in the middle
+    between them, and leads from the first to the last: with couplers at x = 0 and 10 and a length
+    of 20, its ends are at -0.25 and 0.75. Without a `cell_length` the distance of these couplers
+    is taken for it, else one at which the nearest cells do not touch.
     """
     # The place of each cell, and for cells of couplers how far these are apart.
     rows = []
@@ -426,10 +427,10 @@ def _place(
             couplers = [part.name for part in circuit.parts if part.kind == "coupler"]
             first, last = (places.get(couplers[end]) for end in (0, -1))
             if first is not None and last is not None:
-                way_x = last.x - first.x
-                way_y = last.y - first.y
-                spans.append(math.hypot(way_x, way_y))
-                rotation = math.degrees(math.atan2(way_y, way_x))
+                delta_x = last.x - first.x
+                delta_y = last.y - first.y
+                spans.append(math.hypot(delta_x, delta_y))
+                rotation = math.degrees(math.atan2(delta_y, delta_x))
                 place = Place((first.x + last.x) / 2, (first.y + last.y) / 2, rotation)
 
         # Without the place of one cell no distance is known.
@@ -440,7 +441,7 @@ def _place(
             return None
         rows.append((place.x, place.y, place.rotation))
 
-    # The distance to the nearest other cell, in the unit of the netlist.
+    # For each cell the distance to the nearest other one, in the unit of the netlist.
     x, y, rotation = np.array(rows).T
     middle = np.stack([x, y], axis=1)
     distance = np.linalg.norm(middle[:, None] - middle[None], axis=2)
@@ -467,7 +468,7 @@ def _place(
         if len(rows) > 1:
             assume(f"info has no cell_length: {length:.6g} is taken, which {source}")
 
-    # Each cell reaches half its length to either side of its middle.
+    # Each cell reaches half its length, which is 0.5 here, to either side of its middle.
     angle = np.radians(rotation)
     axis = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     return np.stack([middle / length - axis / 2, middle / length + axis / 2], axis=1)

@@ -108,7 +108,8 @@ def wire(
     chips[:, 1:] = places[server_of_chip] * server + _places(n_servers * chips_per_server, server)
 
     # A row (node from, node to) for each pair of neighbours in a rack; in a ring of two the same
-    # pair is there twice, as two fibres lead from one to the other.
+    # pair is there twice, as two fibres lead from one to the other. With 4 servers along x, server
+    # 3 has the neighbour 2 at step -1; at step 1 the place 4 is outside, and wraps to server 0.
     number = np.arange(n_servers)
     pairs: list[NDArray[np.int64]] = []
     for axis, side in enumerate(grid):

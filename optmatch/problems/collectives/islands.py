@@ -149,9 +149,9 @@ def bound_islands(problem: CollectiveFields) -> BoundTerms:
 def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float) -> float:
     """Bound from below how long a collective takes with a given number of circuit sets.
 
-    There are so many `configurations`, sets of circuits in a row; the time to change them is not
-    counted here. `n_hops` are the hops from an island to all others together, at least, in an
-    all-to-all; 0 if this is not known, or in other operations.
+    The plan has `configurations` sets of circuits, one after another; the time to change them is
+    not counted here. `n_hops` is, in an all-to-all, a lower bound of the hops from an island to
+    all others together; 0 if none is known, and in other operations.
 
     A plan may use its rails in 1, 2, 3, ... rounds. Each of these numbers has a bound of its own,
     the sum of four terms in seconds:
@@ -175,10 +175,11 @@ def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float)
     least_s = math.inf
     seconds_of_rounds = dict[int, float]()
     all_rounds = enumerate(
-        extra_rounds(problem.n_islands, problem.island, configurations == 1), start=1
+        extra_rounds(problem.n_islands, problem.island, static=configurations == 1), start=1
     )
     for rounds, n_extra in all_rounds:
-        # No plan has so few rounds: some rank is not reached, or some circuits have no round.
+        # No plan has so few rounds: some rank is not reached (-1), or there are fewer rounds than
+        # sets of circuits, each of which is used in a round of its own.
         if n_extra < 0 or rounds < configurations:
             continue
         rails_s, rest_s = _bound_bytes(problem, configurations, n_hops, rounds, n_extra)
@@ -191,7 +192,8 @@ def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float)
         if rest_s == 0.0 and n_extra == 0 and rounds > counted_rounds:
             break
         if rounds >= MOST_ROUNDS or rounds_s > least_s:
-            # All numbers of rounds beyond these have one bound together, without a rest.
+            # All larger numbers of rounds share one bound: one more start-up, the bytes, and no
+            # rest, since more rounds might leave none.
             more_s = (rounds + 1) * problem.start_up_s + rails_s
             least_s = min(least_s, more_s)
             seconds_of_rounds[MOST_ROUNDS + 1] = more_s

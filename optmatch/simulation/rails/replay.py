@@ -188,8 +188,8 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
 
     A phase is a run of communications of a stage of the pipeline that use the same circuits. A
     boundary is switched if a port of its stage has another partner when the phase begins than it
-    had in the last operation of the phase before. Whether the plan is true is checked by
-    ``verify``.
+    had in the last operation of the phase before. That the plan keeps all rules is taken for
+    granted here; ``verify`` checks it.
 
     Parameters
     ----------
@@ -231,12 +231,12 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
     before, after = orders(step, np.arange(step.n_operations))
     np.maximum.at(data_ready_s, step.match[after], plan.end_s[before])
 
-    # ``holds_s[operation]``: a time at which it still uses its last circuits. An operation that
-    # changes circuits while it is under way has them only shortly before its end.
+    # ``last_use_s[operation]``: a time at which it still uses its last circuits. One that changes
+    # circuits under way is sure to have them just before its end; any other one at its start.
     changes_circuits = step.kind == ALL_TO_ALL
     for operations, _ in find_rounds(step, job.collectives):
         changes_circuits[operations] = True
-    holds_s = np.where(changes_circuits, np.nextafter(plan.end_s, -np.inf), plan.start_s)
+    last_use_s = np.where(changes_circuits, np.nextafter(plan.end_s, -np.inf), plan.start_s)
 
     # Each phase begins with a boundary; the phases of a stage follow each other.
     phases = job.phases()
@@ -254,23 +254,24 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
             members = np.searchsorted(ranks_of_rail[phase.rail], phase.ranks)
             ports = members[:, None] * ports_per_gpu + np.arange(ports_per_gpu)
             ports = ports.reshape(-1)
-            former_end_s = 0.0
-            former_holds_s = -np.inf
+            previous_end_s = 0.0
+            previous_use_s = -np.inf
 
         # The operation whose data are ready first is the one that waits for circuits.
         first = phase.first[np.argmin(data_ready_s[step.match[phase.first]])]
         wanted_s = float(data_ready_s[step.match[first]])
         started_s = float(plan.start_s[first])
-        window_s[k] = max(0.0, wanted_s - former_end_s)
+        window_s[k] = max(0.0, wanted_s - previous_end_s)
 
         # The states of the switch when the phase before used its last circuits, and now: state
         # s + 1 is there from ``starts_s[s + 1]`` on.
-        times_s = [former_holds_s, started_s]
+        times_s = [previous_use_s, started_s]
         old_state, state = np.searchsorted(timeline.starts_s[1:], times_s, side="right").tolist()
         old = partners[old_state][:, ports]
         new = partners[state][:, ports]
         if (new != old).any():
-            # Later changes may have been for other ports: go back to the one for these circuits.
+            # The latest changes may have been for other ports: go back as long as the state before
+            # has the same circuits at these ports, to the change that set them up.
             while (partners[state - 1][:, ports] == new).all():
                 state -= 1
             switched[k] = True
@@ -278,21 +279,23 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
             begun_s[k] = timeline.starts_s[state]
             ready_s[k] = begun_s[k] + delay_s
             # The change is exposed as far as it delays the start of the phase: before it is asked
-            # for, and after it has ended, the operation waits for something else.
-            waits_from_s = max(wanted_s, former_end_s, asked_s[k])
+            # for, and after it has ended, the operation waits for something else. If a change is
+            # asked for at 2 s and ready at 5 s, the data are ready at 4 s and the phase starts at
+            # 6 s, then 1 s is exposed.
+            waits_from_s = max(wanted_s, previous_end_s, asked_s[k])
             exposed_s[k] = max(0.0, min(started_s, ready_s[k]) - waits_from_s)
             circuits[k] = np.count_nonzero((new[0] != old[0]) & (new[0] != IDLE))
 
         # For the next phase: when this one ends, and a time at which it uses its last circuits.
-        former_end_s = float(plan.end_s[phase.last].max())
-        former_holds_s = float(holds_s[phase.last].max())
+        previous_end_s = float(plan.end_s[phase.last].max())
+        previous_use_s = float(last_use_s[phase.last].max())
 
     # The circuits that all rails set up.
     n_changed = 0
     for timeline in plan.rails:
-        former = timeline.matchings[:-1]
+        earlier = timeline.matchings[:-1]
         later = timeline.matchings[1:]
-        n_new = np.count_nonzero((later != former) & (later != IDLE))
+        n_new = np.count_nonzero((later != earlier) & (later != IDLE))
         n_changed += int(n_new) * len(timeline.rails)
     return RailSimulation(
         policy="plan",

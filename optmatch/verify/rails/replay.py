@@ -711,7 +711,8 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
 
     # The ports over which they send, an entry for each port of each member: its collective, the
     # place of the member in the group, the bytes per second of all ports of the member together
-    # (`rate`), and the spell of the port, at first that of the start.
+    # (`rate`), and the spell of the port (the time for which it keeps a circuit), at first that of
+    # the start.
     used = rail.list_ports(step.rank[group.operations], plan.ports[group.operations])
     operation = group.operations[used.row]
     collective_of_entry = collective_of.ravel()[used.row]

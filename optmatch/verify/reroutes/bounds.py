@@ -268,8 +268,9 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
 
     Each hit circuit gets its shortest route. The levels are disturbed circuits (0), changed
     circuits (those hit), cells set (0), the worst loss of one of them in 0.01 dB, and the cells
-    and fibres of all of them. A handover gives each lost unit a spare of its own. With too many
-    handovers each end in a lost unit may be at any spare, which is a bound too.
+    and fibres of all of them. A handover gives each lost unit a spare of its own: if units 1 and 4
+    are lost and 7 and 8 are spares, there are the handovers (7, 8) and (8, 7). With too many of
+    them each end in a lost unit may be at any spare, which is a bound too.
     """
     problem = failure.problem
     lost = sorted(failure.lost)

@@ -252,8 +252,9 @@ def _replay_steps(failure: Failure, transition: Transition, findings: Findings) 
         failure, states, old_ports, old_routes, user_of, "the beginning", findings
     )
 
-    # A circuit that was not hit counts once in `dark_steps` for each step after which it is dark.
-    # A step drops a circuit (`DROP`) with its parts, sets a cell (`SET`), or raises a circuit.
+    # A circuit that was not hit counts once in `dark_steps` for each step after which it is dark:
+    # one that is dropped in step 3 and raised in step 5 counts twice, after steps 3 and 4. A
+    # dropped circuit gives up its parts, and others may use them.
     dark_steps = 0
     raised_anew = set[int]()
     for number, (kind, target, state) in enumerate(transition.steps.tolist()):

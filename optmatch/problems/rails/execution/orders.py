@@ -356,7 +356,8 @@ def _link_rail(
     """
     # `table` has all sends (operations) and triggers at each port, in the order of the plan. Its
     # pairs are (last earlier item, later item, steps between: 0 or 1), one array for each of the
-    # three. An operation is a part of an event, and `Pauses` tells how events are cut into nodes.
+    # three; the last is `ago`, 1 if the earlier item is one of the step before. An operation is a
+    # part of an event, and `Pauses` tells how events are cut into nodes.
     event_of = job.events().event_of
     uses = list_uses(job, rail, plan.ports, plan.relays, pooled=plan.pooled)
     table = _tabulate_ports(job, plan, rail, uses)

@@ -82,18 +82,18 @@ def place_programs(
             tags.append(operation.tag if is_message else n_of_family[operation.family])
             n_of_family[operation.family] += 1
 
-    # The parts of one communication have the same group and tag. Each pair of group and tag is
-    # packed into one integer, and those that occur are numbered, ascending, from 0: with the keys
-    # 2, 5 and 5 `seen` is true at 2 and 5, and the numbers are 0, 1 and 1.
-    wide = 1 + max(tags, default=0)
-    seen = np.zeros(len(groups) * wide, dtype=bool)
+    # The parts of one communication have the same group and tag, which are packed into one integer
+    # as a key: group * n_tags + tag. Keys that occur are numbered, ascending, from 0: with the
+    # keys 2, 5 and 5 `occurs` is true at 2 and 5, and the numbers are 0, 1 and 1.
+    n_tags = 1 + max(tags, default=0)
+    occurs = np.zeros(len(groups) * n_tags, dtype=bool)
     communicates = group >= 0
-    key = group[communicates].astype(np.int64) * wide
+    key = group[communicates].astype(np.int64) * n_tags
     key += copy_ranges(np.array(tags, np.int32), first_row, n_rows)[communicates]
-    seen[key] = True
+    occurs[key] = True
     match = np.full(len(rank), -1, dtype=np.int32)
-    match[communicates] = (np.cumsum(seen, dtype=np.int32) - 1)[key]
-    del key, communicates, seen  # they are large, and memory is needed below
+    match[communicates] = (np.cumsum(occurs, dtype=np.int32) - 1)[key]
+    del key, communicates, occurs  # they are large, and memory is needed below
 
     # The peer of a message is the rank of the same pipeline at the other stage.
     toward_of_row = np.array([operation.toward for operation in rows], np.int32)
