@@ -40,7 +40,8 @@ Answer = TypeVar("Answer")
 ROUNDING = 2.0**-50
 """A relative tolerance for seconds that are whole numbers of ticks.
 
-The same number of ticks, reckoned in two ways, differs by less; different numbers differ by more.
+The same number of ticks, reckoned in two ways, differs by less; different numbers differ by more,
+up to 2**49 ticks (`tick_rtol`).
 """
 
 PROOF_RTOL = RTOL / 2
@@ -140,6 +141,15 @@ def near_enough(objective: float, bound: float, gap: float) -> Limit | None:
     A gap of 0 asks for the optimum: then the answer is None.
     """
     return Limit.GAP if gap and objective - bound <= gap * objective else None
+
+
+def tick_rtol(bound_s: float, tick_s: float) -> float:
+    """Return `ROUNDING`, or 0 beyond 2**49 ticks, where it would be half a tick or more.
+
+    Of 5e15 ticks it would be four, and a plan that takes a tick more than its bound would claim to
+    be optimal.
+    """
+    return ROUNDING if bound_s < 2.0**49 * tick_s else 0.0
 
 
 def meets_bound(cost: float, bound: float, rtol: float = PROOF_RTOL) -> bool:
@@ -253,13 +263,14 @@ def unite(former: Solution | None, newer: Solution) -> Solution:
     stats = {name: value for name, value in answer.stats.items() if name != "bound_by"}
     if "bound_by" in proof.stats:
         stats["bound_by"] = proof.stats["bound_by"]
+    tick_s = getattr(answer.problem, "tick_s", None)
     return conclude(
         answer.problem,
         answer.method,
         answer.objective,
         proof.lower_bound,
         newer.limit,
-        rtol=ROUNDING,
+        rtol=ROUNDING if tick_s is None else tick_rtol(proof.lower_bound, tick_s),
         schedule=answer.schedule,
         answer=answer.answer,
         certificate=proof.certificate,

@@ -32,7 +32,7 @@ from optmatch.solvers.demands.plans import Plan, read_plan, trim
 from optmatch.solvers.demands.portfolio import yield_plans
 from optmatch.solvers.demands.scheduling import former_plan, solve_demand
 from optmatch.solvers.exact_models import Asked, ExactModel, draw_seed, refute_in_turn
-from optmatch.solvers.frame import ROUNDING, conclude, stoppable
+from optmatch.solvers.frame import conclude, stoppable, tick_rtol
 
 
 class SlotModel(ExactModel[Plan]):
@@ -210,13 +210,14 @@ def prove_by_slot_counts(
     stats = {**solution.stats, "slots": len(best.ticks)}
     if search.by_search:
         stats["bound_by"] = "cp-sat"
+    bound_s = max(problem.lower_bound(), search.bound * problem.tick_s)
     proved = conclude(
         problem,
         solution.method,
         best.cost(search.delay) * problem.tick_s,
-        max(problem.lower_bound(), search.bound * problem.tick_s),
+        bound_s,
         stop.limit,
-        rtol=ROUNDING,
+        rtol=tick_rtol(bound_s, problem.tick_s),
         schedule=problem.schedule(best.matchings, best.ticks),
         stats=stats,
     )

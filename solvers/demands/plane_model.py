@@ -18,7 +18,6 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from optmatch.model import (
-    RTOL,
     Bound,
     Clock,
     Limit,
@@ -32,7 +31,7 @@ from optmatch.problems import Demand, PlaneSchedules, completion_s
 from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.demands.plans import read_plan
 from optmatch.solvers.exact_models import ExactModel, draw_seed
-from optmatch.solvers.frame import stoppable
+from optmatch.solvers.frame import PROOF_RTOL, stoppable, tick_rtol
 
 MOST_PORTS = 6  # of the problems that other modules send here
 _MOST_CIRCUITS = 2_000  # the most circuits in all slots of all planes; larger models are refused
@@ -104,7 +103,11 @@ def finish_small(
     # Without proof of optimality the bound of CP-SAT counts, which no schedule beats.
     bound = end if optimal else min(proved, end)
     stats = dict(solution.stats)
-    bound_is_higher = bound > solution.lower_bound * (1 + RTOL)
+    # The end of packets is no whole number of ticks.
+    rtol = PROOF_RTOL
+    if problem.packet_share == 0:
+        rtol = tick_rtol(bound, problem.tick_s)
+    bound_is_higher = bound > solution.lower_bound * (1 + rtol)
     if bound_is_higher:
         stats["bound_by"] = "cp-sat"
 

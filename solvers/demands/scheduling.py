@@ -25,7 +25,6 @@ from optmatch.fabrics import Fabric
 from optmatch.fabrics.fabric import find_staying
 from optmatch.model import (
     IDLE,
-    RTOL,
     Bound,
     Clock,
     InputError,
@@ -52,7 +51,7 @@ from optmatch.solvers.demands.plans import (
 )
 from optmatch.solvers.demands.tasks import Build, CoverTask
 from optmatch.solvers.feedforward import holds_every_matching
-from optmatch.solvers.frame import ROUNDING, conclude, take_best
+from optmatch.solvers.frame import PROOF_RTOL, conclude, take_best, tick_rtol
 from optmatch.solvers.kernels.decorators import kernel
 from optmatch.solvers.params import DemandParams
 
@@ -367,7 +366,9 @@ def solve_demand(
         known = start.objective, Candidate(schedules, start.objective, 0)
 
     # The end of packets is no whole number of ticks.
-    rtol = ROUNDING if problem.packet_share == 0 else RTOL
+    rtol = PROOF_RTOL
+    if problem.packet_share == 0:
+        rtol = tick_rtol(search.bound_s, problem.tick_s)
     best, limit, n_plans = take_best(
         search.candidates(build, former, None if is_limited else n_moves, rng),
         search.bound_s,

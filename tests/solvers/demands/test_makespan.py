@@ -35,6 +35,42 @@ def test_even_and_uneven_demands_are_proved(seed: int) -> None:
     assert ours.stats.get("bound_by") in {None, "cp-sat"}
 
 
+@pytest.mark.parametrize("method", ["portfolio", "ilp", None])
+def test_of_5e15_ticks_one_more_than_the_bound_is_not_optimal(method: str | None) -> None:
+    """A part of 2**-50 of so many ticks is four of them; verify counts each."""
+    matrix = [[2e9, 2e9, 1e9], [1e9, 0, 1e9], [0, 2e9, 3e9]]
+    problem = om.Demand(om.IdealSwitch(3), matrix, delay_s=1e-6)
+    solution = om.solve(problem, method, seed=1, time_limit_s=1)
+    assert solution.objective < 5e9 + 1
+    assert (solution.status is om.Status.OPTIMAL) == (solution.objective == solution.lower_bound)
+
+
+@pytest.mark.parametrize("method", ["portfolio", "ilp", None])
+def test_slow_packets_leave_a_plan_within_1e_9_of_its_bound(method: str | None) -> None:
+    """Packets carry 1e-9 of a circuit: without them 6e-10 s, which is no proof of the bound."""
+    problem = om.Demand(
+        om.IdealSwitch(2),
+        [[0.4, 0.2], [0, 0.4]],
+        rate_bytes_per_s=1e9,
+        packet_bytes_per_s=1.0,
+        switching="per-circuit",
+    )
+    solution = om.solve(problem, method, seed=1, time_limit_s=1)
+    assert solution.objective == pytest.approx(6e-10, rel=2e-9)
+
+
+@pytest.mark.parametrize("method", ["ilp", None])
+def test_a_bound_that_is_two_ticks_of_5e9_higher_is_from_a_search(method: str | None) -> None:
+    """Planes of 2 n + b and 2 n - b ticks with delays need 5e9 + 4.5 s, rounded up."""
+    problem = om.Demand(
+        om.IdealSwitch(2), [[3e9, 2e9], [0, 3e9]], delay_s=3.0, planes=2, rate_bytes_per_s=0.5
+    )
+    solution = om.solve(problem, method, seed=1, time_limit_s=1)
+    assert solution.objective == 5e9 + 5
+    if solution.status is om.Status.OPTIMAL:
+        assert solution.proof == "search"
+
+
 def test_an_interrupt_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C during the search: the plan so far, with the bound so far."""
 
