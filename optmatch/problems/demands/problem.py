@@ -259,6 +259,7 @@ class Demand(_InTicks):
                 symmetric=self.fabric.bidirectional,
             )
             self._set(_scaled=evened)
+            self._check_slots()  # the ticks may be finer now
             sums = np.concatenate([self.ticks.sum(axis=1), self.ticks.sum(axis=0)])
 
             # Rows come first, then columns.

@@ -605,8 +605,9 @@ def even_out(
         return scaled
 
     # The ticks of a plan are added up in 64-bit integers. A shortest slot that would lead beyond
-    # their range is cut down to what n slots may have.
-    shortest = min(_count_up(min_slot_s / tick), _TOTAL_TICKS // len(rounded))
+    # their range is cut down to what n slots of a demand may have.
+    most = min(_LARGEST_WHOLE, _TOTAL_TICKS // 2 // len(rounded)) - 1
+    shortest = min(_count_up(min_slot_s / tick), most)
     return Scaled(tick, rounded, round(delay_s / tick), shortest, False)
 
 

@@ -151,6 +151,17 @@ def test_rounding_up_is_exact(data: Any) -> None:
         ([[1, 2], [2, 2]], {"objective": "matchings"}, "demand_bytes", "row 1 .* 4 s .* 3 s"),
         ([[1, 2], [0, 3]], {"objective": "matchings"}, "demand_bytes", "column 0 .* 1 s .* 3 s"),
         ([[1]], {"objective": "matchings", "planes": 2}, "objective", "one plane"),
+        (
+            [
+                [0.1, 0.2, 0.2, 0],
+                [0, 0.2, 0, 0.1 + 0.2],
+                [0.2, 0, 0.1 + 0.2, 0],
+                [0.2, 0.1, 0, 0.2],
+            ],
+            {"objective": "matchings", "planes": 1, "delay_s": 3.0, "rate_bytes_per_s": 1e9},
+            "delay_s",
+            "less than",
+        ),
     ],
 )
 def test_bad_input_is_named(matrix: Any, options: Any, where: str, message: str) -> None:
