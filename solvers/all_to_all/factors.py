@@ -241,7 +241,9 @@ def divide_three_factors(factors, start, coins, new, place, path):
 def find_swap(factors, vertex_excess, first, penalty, coins, seen):
     """Find a cycle that the factor `first` and another one make, and that both should swap.
 
-    If both swap their edges on a cycle, each is a factor again, and all pairs still meet once.
+    If both swap their edges on a cycle, each is a factor again, and all pairs still meet once. The
+    edges 0-1, 2-3, 4-5 of one and 1-2, 3-0, 4-5 of another make the cycle 0, 1, 2, 3; after the
+    swap the one has 1-2, 3-0, 4-5.
     The cycles of `first` with each other factor are compared by what they are expected to save. A
     cycle that saves more than the best so far takes its place by chance alone, once in sixteen
     times.

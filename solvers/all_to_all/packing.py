@@ -300,13 +300,12 @@ def bound_slots(
     used up. The best prices are a certificate: the bound can be recounted by one search for each
     port. The workspace of `router` is overwritten.
     """
-    # All links have the same weight at first. Prices are the weights in whole numbers, the largest
-    # one `_PRICE_SCALE`. After each round the weight of a link grows with its use.
     must_meet = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.bool_)
     must_meet[tuple(problem.pairs.T)] = True
     sources = np.flatnonzero(must_meet.any(axis=1))
 
-    # All links begin with the same weight. Some of the time is left for others.
+    # All links begin with the same weight, which grows with their use after each round. Prices are
+    # the weights in whole numbers, the largest one `_PRICE_SCALE`.
     wiring = router.wiring
     space = router.workspace
     all_paths = search_all_paths(wiring, np.zeros_like(wiring.cell_cost))
@@ -323,7 +322,8 @@ def bound_slots(
             break
 
         # The price of the cheapest paths of all pairs together, over the sum of all prices, is how
-        # many slots are needed at least. ``prices[link]`` become those of terminals.
+        # many slots are needed at least: 3 if 70 is paid at prices whose sum is 30.
+        # ``prices[link]`` become those of terminals.
         prices = np.rint(weights / weights.max() * _PRICE_SCALE).astype(np.int64)
         np.copyto(space.exit_cost, prices[wiring.link])
         paid = int(load_cheapest_paths(wiring, all_paths, space, sources, must_meet, link_use))

@@ -250,7 +250,7 @@ class Repair:
         hits = _find_hit_slots(self.states[[slot]], damage.faults)[0]
         for fault, hit in zip(damage.faults, hits, strict=True):
             if hit:
-                lengths[((routes >> 2 == fault.place) & on_route).any(axis=1)] = 0
+                lengths[((routes // 4 == fault.place) & on_route).any(axis=1)] = 0
         partner = self.matchings[slot].astype(np.int64)
         status = negotiate(
             damage.wiring,
@@ -415,14 +415,14 @@ def _survive(planner: SlotPlanner, how: str) -> Verdict:
 
 
 def _find_hit_slots(states: NDArray[np.int8], faults: tuple[Fault, ...]) -> NDArray[np.bool_]:
-    """Tell which slots are hit by which faults, ``conflicts[slot, fault]``.
+    """Tell which slots are hit by which faults, ``hits[slot, fault]``.
 
     A slot is hit if light passes the cell of the fault in it, in a state that the cell can no
     longer take; no light may pass a dead cell.
     """
     # The state of the cell of each fault in each slot, and the state in which it is stuck. A dead
     # cell has a number that is no state, so that any light conflicts with it.
-    stuck_states = states[:, [fault.place for fault in faults]]
+    present_states = states[:, [fault.place for fault in faults]]
     stuck = np.array([STATES[fault.kind] for fault in faults], dtype=np.int8)
-    conflicts: NDArray[np.bool_] = (stuck_states != FREE) & (stuck_states != stuck)
-    return conflicts
+    hits: NDArray[np.bool_] = (present_states != FREE) & (present_states != stuck)
+    return hits

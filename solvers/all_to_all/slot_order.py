@@ -96,7 +96,8 @@ def reinsert(states, order, victims, last, following):
                 if state < 0:
                     continue
 
-                # A toggle before and one behind; the one that was between both is saved.
+                # A toggle before and one behind; the one that was between both is saved. A cell
+                # that is driven to cross adds 2 between bar and bar, 0 between bar and cross.
                 state_before = last[place, cell]
                 state_after = following[place, cell]
                 if state_before >= 0 and state_before != state:

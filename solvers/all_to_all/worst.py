@@ -111,7 +111,7 @@ def plan_and_reroute(
     begin_s = 0.0
     while best.limit in (Limit.EXHAUSTED, Limit.TIME) and limits.iterations is None:
         rest_s = _SEARCH * (limits.time_s or 0.0) - clock.elapsed_s
-        if rest_s <= clock.elapsed_s - begin_s:
+        if rest_s <= clock.elapsed_s - begin_s:  # what the last plan took
             break
         begin_s = clock.elapsed_s
         planned = _plan_slots(redraw, plain, Limits(time_s=rest_s), rng, begin_s)
@@ -120,6 +120,7 @@ def plan_and_reroute(
         else:
             n_plans += 1
             planned = replace(planned, method=best.method)
+            # Fewer slots are better whatever their objective: then no slot is too bad to go on.
             cutoff: Any = best.objective
             if planned.schedule.n_slots < best.schedule.n_slots:
                 cutoff = math.inf

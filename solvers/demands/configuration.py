@@ -87,13 +87,14 @@ def bound_by_prices(
         if prices_of_entries is None:
             break
 
-        # Find what earns most at these prices; lowered by its rate, they are a proof.
+        # Find what earns most at these prices; lowered by its rate, they are a proof: if a slot
+        # that takes 10 ticks earns 12, the rate is 1.2, and all prices are divided by it.
         prices = np.zeros(demand.shape)
         prices[rows, columns] = prices_of_entries
         slots, greatest_rate = _find_dearest_slots(
             prices, demand, np.unique(least_durations).tolist(), delay, matchings
         )
-        lowered = prices / max(1.0, greatest_rate)  # now no slot earns more than it takes
+        lowered = prices / max(1.0, greatest_rate)
         bound = float((lowered * demand).sum())
         if bound > best_bound:
             best_bound = bound

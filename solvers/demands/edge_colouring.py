@@ -219,9 +219,9 @@ def _list_component(entries, colouring, slots, start, sources, pair_of):
     """List the sources whose entries must change slots together, if two slots are exchanged.
 
     Writes ``sources[position]``, and returns how many they are, with the ranks of the heaviest
-    entry that they have in the long and in the short slot; where they have none, that is the
-    number of all entries, behind every rank. `slots` are the long slot, the short slot and the
-    number of this pair, by which ``pair_of[source]`` marks what was looked at.
+    entry that they have in the long and in the short slot, the least of them; where they have
+    none, that is the number of all entries, behind every rank. `slots` are the long slot, the
+    short slot and the number of this pair, by which ``pair_of[source]`` marks what was looked at.
 
     If the entry of one source moves from the first slot to the second, the entry that its
     destination has there must move back, and so on. The entries of two slots thus fall into

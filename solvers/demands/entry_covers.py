@@ -344,6 +344,8 @@ def _match_best_length(ports, unserved, count, delay, bonus):
         if served / (length + delay) > best_rate:
             best_rate = served / (length + delay)
             best_length = length
+
+    # The arrays hold the last length that was tried: the best one is matched again.
     if length != best_length:
         _value_service(unserved, count, best_length, bonus)
         assign_entries(ports, unserved, count)
@@ -464,7 +466,7 @@ def yield_cover(
         # Twenty times at most it is asked whether the plan can still be of use: whether the slots
         # so far and the bound for the others are too long, and whether the time suffices. As a
         # slot takes time for each entry that is left, the work that is left falls with the square
-        # of their number.
+        # of their number: with half of the entries left, three quarters of the time may be over.
         cost += slots.cost(task.delay)
         if cost >= next_check and task.useful_ticks < np.inf:
             next_check = cost + task.useful_ticks / 20

@@ -169,7 +169,7 @@ def serve_in_order(entries, delay, shortest, bonus, slots):
         length = _choose_length(entries, first, delay, shortest, bonus, slots.chosen, count)
 
         # Circuits are up after the delay. An entry is complete when it has been served, which may
-        # be before the slot ends.
+        # be before the slot ends: one of 4 ticks at tick 7 if the first slot has a delay of 3.
         clock += delay
         for position in range(count):
             entry = slots.chosen[position]

@@ -45,7 +45,7 @@ def count_terms(
     n_ports = len(demand)
     # A multiset for each line: how often each number of ticks occurs.
     numbers_of_line = [Counter(line[line > 0].tolist()) for line in (*demand, *demand.T)]
-    sizes = [first_numbers.total() for first_numbers in numbers_of_line]
+    sizes = [numbers.total() for numbers in numbers_of_line]
     longest_lines = sorted(range(2 * n_ports), key=lambda line: -sizes[line])[:_MOST_LINES]
     best = sizes[longest_lines[0]] if longest_lines else 0
     if best == 0:
@@ -68,7 +68,8 @@ def count_terms(
         if n_entries <= best:
             continue
 
-        # Entries of the second line with a minus, so that a group is a set of sum zero.
+        # Entries of the second line with a minus, so that a group is a set of sum zero: 4, 3, -5
+        # and -2 are four entries and one group, hence 3 terms.
         differences = [*(first_numbers - equal).elements()]
         differences += [-number for number in (second_numbers - equal).elements()]
         n_terms = n_entries - _most_groups(differences)

@@ -165,6 +165,7 @@ def _match_widest(space, start):
                 value = space.remaining[entry]
                 if value == 0 or space.seen[space.column[entry]] == state[SEARCH]:
                     continue
+                # The heap gives the least key first: a key is the value with a minus.
                 if value < threshold:
                     n_in_heap = push(space.heap_keys, space.heap_entries, n_in_heap, -value, entry)
                     continue

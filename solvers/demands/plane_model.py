@@ -63,12 +63,14 @@ def finish_small(
         return solution
 
     # `share`: what packets carry in a tick, in ticks of a circuit, as a fraction of the printed
-    # rates, so that 0.1 is one tenth and not its nearest float. With 2/5 a tick has two parts.
+    # rates, so that 0.1 is one tenth and not its nearest float. With 2/5, packets take 5/2 ticks
+    # for what a circuit carries in one: they end at half ticks, and a tick has two parts.
     share = Fraction(repr(problem.packet_bytes_per_s)) / Fraction(repr(problem.rate_bytes_per_s))
     parts = share.numerator or 1
 
     # `ticks` is the end of the schedule so far, exact to a part. `most` whole ticks come before
-    # it; each slot takes a delay and its shortest length of them, which limits the slots.
+    # it; each slot takes a delay and its shortest length of them, which limits the slots: 22 ticks
+    # hold 4 slots with a delay of 3 and a length of 2.
     ticks = round(end / problem.tick_s * parts) / parts
     most = max(0, int(np.ceil(ticks)) - 1)
     slots = most // (problem.delay_ticks + problem.min_slot_ticks)

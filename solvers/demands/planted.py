@@ -126,7 +126,8 @@ def find_weights(entries: Entries, lines: LineSums) -> Weights | None:
 
     # Or else the copies of one weight are some more or fewer than its count says. `change`: how
     # many copies more of each weight (or fewer, below 0) would alone mend the sum; 0 for all if
-    # nothing is lacking. The first weight with a small change that mends it is taken.
+    # nothing is lacking. If 50 was counted three times in the example, -50 is lacking of 107, and
+    # its change is -1. The first weight with a small change that mends it is taken.
     change = np.rint(lacking / values).astype(np.int64)
     is_small = np.abs(change) <= np.maximum(1, copies // 2)
     is_right = np.abs(lacking - change * values) <= rounding * (copies.sum() + change)
@@ -251,6 +252,7 @@ def decode(entries: Entries, weights: Weights, deadline: float = np.inf) -> Summ
         if len(postponed) == len(undecoded):
             if most_ways > 1 or not undecoded:
                 break
+            # No entry has more ways than there are sets of weights.
             most_ways = 1 << _MOST_LACKED
         undecoded = postponed
     entry_of_edge, weight_of_edge = zip(*edges, strict=True)

@@ -40,8 +40,8 @@ def shorten(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     n_slots, n_ports = plan.matchings.shape
 
     # List all circuits with a demand, one for each slot and pair: `slot` and `pair` (source *
-    # n_ports + destination). `pairs` has each pair once, `n_uses` in how many slots it is, and
-    # `needed` its demand in ticks.
+    # n_ports + destination: 35 for ports 2 and 3 of 16). `pairs` has each pair once, `n_uses` in
+    # how many slots it is, and `needed` its demand in ticks.
     slot, source = np.nonzero(plan.matchings != IDLE)
     destination = plan.matchings[slot, source]
     has_demand = demand[source, destination] > 0

@@ -314,7 +314,8 @@ def former_plan(problem: Demand, start: Solution | None) -> Plan | None:
     if matchings.shape[1] != problem.fabric.n_ports:
         return None
 
-    # A millionth of a tick too much, or what floats cannot tell, are rounding errors of seconds.
+    # A millionth of a tick too much, or what floats cannot tell, are rounding errors of seconds:
+    # 3.0000001 ticks are 3, and 3.1 are 4.
     durations_s = np.concatenate([schedule.durations_s for schedule in schedules])
     in_ticks = durations_s / problem.tick_s
     nearest = np.rint(in_ticks)

@@ -37,7 +37,7 @@ def find_cut(problem: Reroute) -> CutProof | None:
     square of the servers.
     """
     # Which servers are in each set: ``inside[set, server]``, and ``sides[set, server]`` the same
-    # as numbers 0 and 1.
+    # as numbers 0 and 1. The number 5, 0b101, is the set of the servers 0 and 2.
     rack = problem.units
     ends = rack.server_of_unit[problem.circuits[problem.hit] // rack.ports_per_unit]
     n = rack.n_servers
@@ -298,7 +298,9 @@ def _cut_off(
     goal_resources = graph.resource[goals]
 
     # A resource is an edge of the network, from its number to its number plus n; an arc leads from
-    # the end of one to the beginning of the next. `most` is more than any flow.
+    # the end of one to the beginning of the next. With n = 10, resource 3 is the edge from node 3
+    # to 13, an arc from it to resource 7 is the edge from 13 to 7, and source and sink are 20 and
+    # 21. `most` is more than any flow.
     source = 2 * n_resources
     sink = source + 1
     most = int(loads.sum()) + 1

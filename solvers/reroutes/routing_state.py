@@ -63,7 +63,8 @@ def _through_servers(rack: Units) -> FlowGraph:
 
     An arc leads from a unit to the edges and units of its server, and from an edge to those of the
     server at its end, or onward through a switch between racks. Light does not turn back. The
-    nodes are each unit out, each unit in, each edge, and each is a resource of its own.
+    nodes are each unit out, each unit in, each edge, and each is a resource of its own: with 4
+    units, 0 to 3 is light out of them, 4 to 7 light into them, and 8 is edge 0.
     """
     n_units = rack.n_units
     units_per_server = n_units // rack.n_servers
@@ -132,6 +133,8 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
     - 2U ... 2U + T - 1: light about to enter a cell, at terminal 0 ... T - 1;
     - 2U + T ... 2U + 2T - 1: light that leaves the fabric, by terminal 0 ... T - 1 (only those
       where a port is have arcs).
+
+    With 2 units and 2 cells these are 0 to 1, 2 to 3, 4 to 11 and 12 to 19.
 
     The resources: the waveguides, each for one circuit, then the nodes of units, each for as many
     circuits as a unit has ports.

@@ -220,7 +220,8 @@ def find_route(graph: MeshArrays, space: RoutingSpace, port, partner, route):
                 continue
 
             # The key of the heap has the estimate of the whole path in its high bits. Its lowest
-            # `_TIE_BITS` bits break ties: of equally good terminals that with less to go is first.
+            # `_TIE_BITS` bits break ties: of two terminals with an estimate of 9 cells, that with
+            # 2 to go comes before that with 5.
             total = cost_so_far + graph.cell_cost[cell_of(entered), state] + price
             if total < cost[leaving]:
                 cost[leaving] = total
@@ -346,7 +347,8 @@ def negotiate(
     Changes ``circuits.routes[port, step]`` and ``circuits.lengths[port]``, and uses the arrays of
     `space`. In each round, every circuit that passes a contested link is ripped up and rerouted on
     its cheapest path at the prices of the moment. Then contested links become dearer: for good by
-    ``effort.history``, and in the next round by the *pressure* of each circuit that is on them. A
+    ``effort.history``, and in the next round by the *pressure* of each circuit that is on them: at
+    a pressure of 5, two circuits on a link with a history of 3 raise its price to 13. A
     circuit that has a cheap way elsewhere gives way in the end to one that has none.
 
     A round takes a pass over all links, and one search for each circuit on a contested link.

@@ -602,7 +602,9 @@ def relieve(
     if len(order) == 0:
         return
     _set_up_relief(graph, search, scratch, circuits)
-    best = RoutedCircuits(order, circuits.partner, scratch.kept_routes, scratch.kept_lengths)
+    before_move = RoutedCircuits(
+        order, circuits.partner, scratch.kept_routes, scratch.kept_lengths
+    )
     is_sum = chip.aim == _POWER or chip.aim == _CELLS
 
     # `worst` is the objective: of the worst circuit, or the sum.
@@ -619,7 +621,7 @@ def relieve(
         if port < 0:
             break
         if n_failures >= len(_PRICES) and port == worst_port:
-            n_failures += 1  # it has been tried at all prices
+            n_failures += 1  # its turn in the order: it has been tried at all prices
             continue
         # The largest loss cannot fall if the circuit that has it goes its cheapest path.
         if chip.aim == _LOSS and n_failures == 0:
@@ -629,7 +631,7 @@ def relieve(
                 break
 
         n_moves += 1
-        copy_routes(order, circuits, best)
+        copy_routes(order, circuits, before_move)
         copy_into(scratch.kept_value, scratch.value)
 
         # A move counts if the worst is better, or as good with a better score.
@@ -647,7 +649,7 @@ def relieve(
         if not is_better:
             # Go back to the routes before the move; the move may have left links without owner.
             scratch.owner[:] = -1
-            copy_routes(order, best, circuits)
+            copy_routes(order, before_move, circuits)
             copy_into(scratch.value, scratch.kept_value)
             for place in range(len(order)):
                 _set_link_owner(graph, scratch, circuits, order[place], order[place])

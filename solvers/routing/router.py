@@ -297,6 +297,8 @@ class CellRouter:
             matching = matchings[slot]
             is_shared = matching == matchings[slot - 1]
             routes, lengths = self.follow(np.where(is_shared, matching, IDLE), states[slot - 1])
+
+            # Other circuits that stay up until the slots begin again take their first routes now.
             if repeats:
                 stays_to_end = (matchings[slot:] == matching).all(axis=0)
                 first_routes = self.follow(np.where(stays_to_end, matching, IDLE), states[0])

@@ -276,8 +276,9 @@ def _expand_stride(
     """Expand up to `_STRIDE` terminals of the present level, on one side of the search.
 
     The terminals with the fewest cells on their path come first. A cell that is set already leads
-    on to terminals of the same level, one that has to be toggled to terminals of the next level.
-    Light in a cell goes back the way it came, hence both sides are expanded alike.
+    on to terminals of the same level, one that has to be toggled to terminals of the next level:
+    after 2 toggles and 3 cells, to bucket 4 of level 2, or else to level 3. Light in a cell goes
+    back the way it came, hence both sides are expanded alike.
 
     Parameters
     ----------

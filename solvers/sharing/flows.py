@@ -102,8 +102,9 @@ def fill(network: Network, order: NDArray[np.intp], on_event: OnEvent) -> Filled
     """Serve jobs in `order`, each as much as the jobs before it allow.
 
     ``order[place]`` is a job. Many jobs are tried at once by one maximum flow: if all of them get
-    their demands, or none gets anything, all are done; otherwise each half of them is tried. No
-    job that was served gets less.
+    their demands, or none gets anything, all are done; otherwise each half of them is tried. If
+    the first 3 of 8 jobs can be served and no other, these are tried: 0 to 7, 0 to 3, 0 and 1, 2
+    and 3, 2, 3, and 4 to 7. No job that was served gets less.
     """
     demand = network.problem.jobs.demand
     is_whole = network.problem.jobs.whole

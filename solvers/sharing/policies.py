@@ -100,8 +100,9 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
                 continue
 
             # How many jobs, from the front of the large group's queue, wait longer together than
-            # all jobs of the small group. Ratios of jobs to supply are compared as products, so
-            # that a group without supply is no division by zero.
+            # all jobs of the small group: 6 of them for a supply of 10 are more than 2 jobs for a
+            # supply of 5, and take classes over. Ratios of jobs to supply are compared as
+            # products, so that a group without supply is no division by zero.
             n_earlier = int(ends[large].searchsorted(ends[small][-1], side="right"))
             n_affected = min(n_earlier + 1, len(ends[large]))
             if n_affected * n_owned[small] <= len(waits[small]) * n_owned[large]:
