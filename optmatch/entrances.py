@@ -331,7 +331,7 @@ class _MethodSequence(Generic[Answer]):
         self.failure = failure
 
     def run_others(self, on_event: OnEvent) -> Solution[Answer]:
-        """Return the best right answer of the methods that have run, or else of all others.
+        """Return the best right answer of the methods that have run; without one, run the others.
 
         Searches that may take long to prove something are run only if no other method has an
         answer. If all fail, the last failure is raised.
@@ -357,9 +357,9 @@ class _MethodSequence(Generic[Answer]):
                 break
 
             # A method that fails adds no solution; a wrong answer is passed over.
-            n_failed = len(self.solutions)
+            n_before = len(self.solutions)
             solution = self._run_method(method, self._share_of_time(1.0), best, None, on_event)
-            has_run = len(self.solutions) > n_failed
+            has_run = len(self.solutions) > n_before
             if has_run and self._passes(solution):
                 best = unite(best, solution)
             if best is not None and best.status is Status.OPTIMAL:

@@ -76,9 +76,10 @@ def info(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **options
 def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
     """Print the facts of the fabric of one file, and return the exit code.
 
-    A netlist is followed by its ports, and any file that other programs wrote by what of it was
-    used and what was passed over (`account`). `options` are those of `optmatch info`, by name. A
-    file of data, such as a matrix, has facts but no fabric; nor has a training job.
+    Of a netlist all ports follow. Of a file in a format of other programs it is told which of its
+    fields were used and which were passed over (`account`). `options` are those of `optmatch
+    info`, by name. A file of data, such as a matrix, has facts but no fabric; nor has a training
+    job.
     """
     from optmatch.problems import RailJob, Reroute
 

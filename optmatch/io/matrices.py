@@ -634,7 +634,8 @@ def _header_of_edges(header: Row, body: Sequence[list[str]]) -> _EdgeColumns | N
                 path=header.place,
             )
 
-    # The counts beside the bytes are passed over, and told to be.
+    # One column of traffic is left, as others were refused. The account of the file tells that
+    # counts beside it are passed over.
     ((amount, unit),) = of_traffic.items()
     passed_over = [header.fields[column] for column in others if column != amount]
     used = tuple(name for name in header.fields if name not in passed_over)

@@ -160,9 +160,9 @@ def topologies(solution: Solution) -> Topologies:
     There is one switch for each rail of a training job, and one for each plane of other answers:
     switches side by side, to each of which every node has ports. Nodes are ranks, or ports of the
     problem. A topology is a state of each switch, all of which hold at a time. Equal ones are one
-    topology, numbered in the order of time. A moment is when some switch begins to change. An
-    answer that has no circuits over time, and one whose rails or circuits do not fit the problem,
-    is an `InputError`.
+    topology, numbered in the order of time. A moment is when some switch begins to change. The
+    routes of one matching, which hold for no stated time, are an `InputError`, and so are rails or
+    circuits that do not fit the problem.
     """
     answer = answer_of(solution)
     problem = solution.problem

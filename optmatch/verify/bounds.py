@@ -191,7 +191,7 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
 def _check_objective(solution: Solution, findings: Findings) -> None:
     """Check the objective, that the bound is not above it, and that optimal means they meet.
 
-    The figures ``objective`` and ``lower_bound_checked`` are set.
+    The figures ``objective`` and ``lower_bound_checked``, which others have recomputed, are there.
     """
     objective = findings.figures["objective"]
     if compare(solution.objective, objective, findings.step) != EQUAL:

@@ -209,9 +209,10 @@ def circuit_matrices(
     """Return the transfer matrices of all cells, read-only; None if the parts of none are known.
 
     ``T[cell, state, b side, a side]`` is the complex amplitude that leaves at a side b, over that
-    which enters at a side a; state 0 is bar and 1 cross, side 0 is a1 or b1. A cell whose parts
-    are not known is ideal. `coupling_change` is the share of the power by which more crosses in
-    each coupler of four pins than its matrix says, as at another wavelength.
+    which enters at a side a; state 0 is bar and 1 cross, side 0 is a1 or b1. The parts of a cell
+    are its couplers and arms; a cell whose parts are not known is ideal. `coupling_change` is
+    added to the share of the power that crosses in each coupler of two inputs and two outputs,
+    .01 for .51 in place of .5, as at another wavelength.
     """
     circuits = cell_circuits(fabric)  # by cell its parts and their joins, or None
     if not any(circuits):

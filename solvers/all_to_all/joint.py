@@ -44,5 +44,6 @@ def solve(
     with stoppable() as stop:
         return improve(problem, solution, clock, rng, on_event)
 
-    # Only after Ctrl-C, or at the end of the time: the answer of the heuristic search stands.
+    # `stoppable` ends its block at Ctrl-C and at the end of the time, without a `return`. Only
+    # then is this reached, and the answer of the heuristic search stands.
     return replace(solution, limit=stop.limit)

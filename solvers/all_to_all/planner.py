@@ -426,9 +426,9 @@ def replace_slots(
     """
     # A slot can hardly save more than what its circuits that leave cost beyond their shortest
     # routes. A move is given up as soon as the slots so far have lost more than the slots that
-    # follow can save. ``can_save[index:]`` are the savings of those after slot `index`, since the
-    # list leaves out the first slot. If three slots can save 5, 3 and 2 and the first one has lost
-    # 4, the second one has to save 2 at least.
+    # follow can save. If three slots can save 5, 3 and 2, `can_save` is 3 and 2: what the slots
+    # behind slot `index` can save is ``sum(can_save[index:])``. Once the first one has lost 4, the
+    # second one has to save 2 at least.
     old_slots = [planner.plan[slot_number] for slot_number in chosen]
     stays = new == np.stack([slot.partner for slot in old_slots])
     can_save = np.where(stays, 0, vertex_excess[chosen]).sum(axis=1).tolist()[1:]

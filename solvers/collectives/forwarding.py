@@ -262,7 +262,12 @@ def list_chains(problem: Collective, *, in_parts: bool) -> list[Chain]:
     following[SMOOTH] = strides
 
     def time_s(before: int, stride: int, shift: int) -> float:
-        """Return the seconds of a round by which blocks come from one stride to the next."""
+        """Return the seconds of a round over the ring of this shift.
+
+        Before it every `before`-th rank onward from the owner of a block has it, after it every
+        `stride`-th one. With the strides 8 and 2, ranks 0, 8, 16 have a block of rank 0 before,
+        and ranks 0, 2, 4, ... behind.
+        """
         # The new ranks of a block: `n_between` between each two that have it, and `n_behind`
         # behind the last one; `places` that the block goes onward to all of them together, and to
         # the farthest one. With 20 ranks the stride 8 leaves two gaps, 0 to 8 and 8 to 16, and 3
@@ -275,10 +280,10 @@ def list_chains(problem: Collective, *, in_parts: bool) -> list[Chain]:
         farthest = min(before - stride, (n - 1) // stride * stride)
 
         # The blocks that a rank sends, over all its lanes: a hop for each new rank at least, or as
-        # many as there are circuits on the way; with several lanes a circuit may lead as many
-        # times as far. The root of a broadcast alone has a block, of n times the bytes. Each block
-        # of an all-to-all for a new rank goes together with those for the ranks up to the next
-        # one.
+        # many as there are circuits on the way; with 4 lanes circuits lead up to 4 shifts onward,
+        # and there are a quarter of them on the way. The root of a broadcast alone has a block, of
+        # n times the bytes. Each block of an all-to-all for a new rank goes together with those
+        # for the ranks up to the next one.
         n_blocks = max(float(n_new), places / shift / problem.lanes)
         if problem.flow.from_root and not in_parts:
             n_blocks = n * ((min(before, n) - 1) // stride)

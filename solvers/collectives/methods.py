@@ -235,8 +235,8 @@ def _find_overlapped(problem: Collective, clock: Clock, below_s: float) -> Found
         return FoundPlan(lay_shares(problem, None, shares), {}, lower_bound=bound_s)
 
     # Each algorithm promises the time of its rounds without any change of circuits, which no plan
-    # of it beats. The search that shares out its bytes heeds the clock itself: the offer states no
-    # work, 0 sends.
+    # of it beats. An offer with many sends is not taken when little time is left; these say 0, as
+    # the search that shares out their bytes heeds the clock itself.
     offers: list[Offer[Laid]] = []
     for name, rounds in single_rounds(problem).items():
         steps = read_steps(problem, rounds)
@@ -260,11 +260,11 @@ def _find_around_late_rank(problem: Collective, clock: Clock, below_s: float) ->
     ready, it exchanges data with each of them in turn; after each meeting both have a whole sum.
     Whole sums are copied to all ranks meanwhile.
     """
-    # There are n - 1 other ranks, and one chunk for each. `after` are the rounds from when the
-    # late rank is ready; those in which the others add up their data come before them.
+    # The n - 1 other ranks have one chunk each. `after` are the rounds from when the late rank is
+    # ready; those in which the others add up their data come before them.
     n = problem.n_ranks
-    after = Rounds(list_late_sends(n).astype(np.int64), n - 1)
-    rounds = list_rounds_around(problem, after, n - 1)
+    after = Rounds(list_late_sends(n).astype(np.int64), chunk_count=n - 1)
+    rounds = list_rounds_around(problem, after, n_owners=n - 1)
     return FoundPlan(lay(problem, rounds), {"fewest_rounds_late": fewest_late_rounds(n)})
 
 

@@ -314,9 +314,10 @@ def list_late_sends(n: int, seed: int = 0) -> Sends:
 
     They begin when the late rank is there. For every even n there are n + ceil(log2 n) - 2 rounds,
     the fewest possible; for odd n as many as `fewest_late_rounds` says, or one more. No rank gets
-    what it has. For two ranks: ``[[0, 0, 1, 0, 1], [0, 1, 0, 0, 1]]``, an exchange in which both
-    add. `seed` orders ranks that are equally good as partners. `SolverError` if no plan is found,
-    which happens for no n up to 1,024.
+    what it has. A row is round, source, destination, chunk and kind. For two ranks: ``[[0, 0, 1,
+    0, REDUCE], [0, 1, 0, 0, REDUCE]]``, an exchange in which both add. `seed` orders ranks that
+    are equally good as partners. `SolverError` if no plan is found, which happens for no n up to
+    1,024.
     """
     n = integer("n", n, at_least=2)
 
@@ -331,9 +332,10 @@ def list_late_sends(n: int, seed: int = 0) -> Sends:
         return np.array(sorted(rows, key=lambda row: row[ROUND]), dtype=np.int32)
     is_odd = n % 2 == 1
 
-    # `n_ranks` counts all ranks but the late one. For odd n one more stands for the missing
-    # partner, and is the last of them. A schedule of `fewest_rounds` is good enough to stop; for
-    # odd n that has one round more, in which missed chunks come.
+    # `n_ranks` counts all ranks but the late one, an odd number for even n. For odd n an imagined
+    # rank makes it odd too; it is the last of them, and whoever is to meet it has no partner. A
+    # schedule of `fewest_rounds` is good enough to stop; for odd n that has one round more, in
+    # which missed chunks come.
     n_ranks = n if is_odd else n - 1
     n_active = _count_active(n)
     fewest_rounds = n + n_active - 2 + is_odd

@@ -758,15 +758,14 @@ class WalkGraph(NamedTuple):
 def find_walk_graph(n: int, degree: int) -> WalkGraph | None:
     """Return the de Bruijn graph in which walks of equal length lead from all ranks to each rank.
 
-    The result is None if n is not such a number.
-
-    Example: 32 ranks of degree 4 have walks of 3 steps, the last of which has 2 choices, as 32 = 2
-    * 4**2.
+    There is one if n is a power of the degree times a number c from 2 to the degree; else the
+    result is None. Example: 32 ranks of degree 4 have walks of 3 steps, the last of which has c =
+    2 choices, as 32 = 2 * 4**2.
     """
     if degree < 2 or n <= degree:
         return None
 
-    # Divide by the degree as often as leaves c, a number from 2 to the degree.
+    # Divide by the degree until c is left.
     n_steps = 1
     quotient = n
     while quotient > degree:

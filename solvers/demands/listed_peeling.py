@@ -154,7 +154,7 @@ def _match_widest(space, start):
     threshold = state[THRESHOLD]
     space.queue[0] = start
     head = 0
-    end = 1
+    end = 1  # of the queue; negative once a path ends at a column that is free
     n_in_heap = 0
     while end > 0:
         # Rows that are reached: their entries of at least the threshold lead on, at once.

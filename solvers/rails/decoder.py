@@ -329,9 +329,10 @@ def _time_ring(
     """Find when all circuits that a communication needs on one ring are free and up.
 
     Around 0 -> 1 -> 2 -> 3 -> 4 -> 0, a collective of seats 0, 2 and 3 takes all five circuits; 1
-    and 4 forward, and the most hops between members are two. The ports are those of `bundle`. A
-    route that cannot serve, or is not free before `give_up_s` (seconds from the start of the
-    step), is free at an infinite time, and the walk along the ring ends where this is known.
+    and 4 forward, and the most hops between members are two. `bundle` is the number of a set of
+    ports, one of each seat, and `ring` that of the circuits which they are to hold. A route that
+    cannot serve, or is not free before `give_up_s` (seconds from the start of the step), is free
+    at an infinite time, and the walk along the ring ends where this is known.
     """
     ports = scratch.ports
     mark = scratch.mark

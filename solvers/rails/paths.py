@@ -149,7 +149,8 @@ def _simulate(lasts_s, pairs, rail_of, first_change, delay_s, queue: _Queue, tim
     nothing is on rails the cost is linear in nodes and pairs, else for n nodes O(n log n).
     """
     # Until a node starts, ``start_s[node]`` is when it is ready, and until it has ended
-    # ``end_s[node]`` is when its next event is, its start or its end.
+    # ``end_s[node]`` is when its next event is: its start, as long as its priority is `n_nodes` or
+    # more, else its end. Of events at one moment ends come first.
     heap = queue.heap
     priority = queue.priority
     since_s = queue.since_s

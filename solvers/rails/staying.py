@@ -92,9 +92,11 @@ def _bound_if_none_changes(seats: Seats) -> float:
 def time_exchanges(seats: Seats, delay_s: float) -> Floats:
     """List a lower bound of the time of each all-to-all, in seconds, in the order of their nodes.
 
-    The bound is the least of these times, over all numbers s of strides:
+    The bound is the least of these times, over all numbers s of strides, by which circuits lead
+    onward:
 
-    - s blocks go over one hop, s (s + 1) / 2 at most over two, and so on;
+    - at most s blocks go over one hop, as many as there are strides; at most s (s + 1) / 2 over
+      two, the pairs of strides; and so on;
     - the p ports of a GPU hold p strides at a time, and change side by side, so that s strides
       take (s - p) / p delays: 1.5 of them for 5 strides and 2 ports.
 

@@ -535,10 +535,11 @@ class RoutingState:
         Returns pairs (cell, state) in the order of the light, 0 for bar and 1 for cross; none
         where interposers are ideal.
         """
-        # Between the units, a path has the terminals entered, and the one by which light leaves
-        # the fabric. A cell is left where the next link begins: at the mate of the next terminal.
-        # Cell c has the terminals 4 c to 4 c + 3, two on each side; cross changes the lowest bit,
-        # the place on the side.
+        # A path is numbers of nodes: a unit, each terminal that light enters, numbered from
+        # `graph.inner` on, the one by which it leaves the fabric, and a unit. Those of leaving
+        # come behind those of entering. A cell is left where the next link begins: at the other
+        # end of the link to the next terminal (`mate`). Cell c has the terminals 4 c to 4 c + 3,
+        # two on each side; cross changes the lowest bit, the place on the side.
         if self.first_fibre:
             return []
         entering = self.graph.terminal[path[1:-2]]

@@ -248,9 +248,10 @@ class _ProofSearch:
                 # losses not rounded to whole units.
                 continue
 
-            # No circuit passes a link in both directions, and no two circuits pass one link.
-            # Hence in each routing the circuit of the split does without one of the two
-            # directions of the link; and either it does without the link, or all others do.
+            # No circuit passes a link in both directions, and no two circuits pass one link. So
+            # there are two ways to split: the circuit does without the one direction of the link,
+            # or without the other (`one_way`); or it does without the link, or all others do. A
+            # half is the circuits that do without, and the terminals that are closed to them.
             split = self._where_to_split(case.bound.weights)
             case.split = split
             mate = int(self.router.wiring.mate[split.terminal])

@@ -184,7 +184,8 @@ class LossTotals:
         """
         # For each number of dear cells (`n_dear`: 0, 1, 2, ...), the fewest cheap ones (`n_cheap`)
         # with which the total reaches the bound: they have to lose `to_reach_db`. If the parity of
-        # all cells is known and does not fit, there is one more.
+        # all cells is known and does not fit, there is one more. Dear cells alone reach it with
+        # one or two less than `max_dear`, which is therefore enough.
         loss = max(0.0, (value - _TINY) / self.per_db)
         if not loss or not self.dear:
             return loss

@@ -181,9 +181,10 @@ class SliceSearch:
 def _offer_routes(rack: Rack, weights: NDArray[np.int32], n_routes: int) -> RouteTable:
     """List the routes that a search may try between each two free servers, by kind of pair.
 
-    Pairs of a kind have equally many circuits, ``weights[kind]``, and at most `n_routes` routes;
-    both tables of the result have the kind as first index. Lengths are 0, and edges -1, where
-    there are no more routes; servers are places in ``rack.servers``.
+    Pairs of a kind have equally many circuits, ``weights[kind]``, and at most `n_routes` routes.
+    ``rack.pool`` has all routes that there are. In the result, ``routes[kind, from, to, k]`` are
+    edges, -1 behind the last one, and ``lengths[kind, from, to, k]`` is 0 where there is no k-th
+    route; from and to are places in ``rack.servers``.
     """
     n_kinds = max(1, len(weights))
     n_free = len(rack.servers)

@@ -411,9 +411,9 @@ def explain_stale(proposal: Proposal, record: Record) -> str | None:
     used[units.unit_name].update(transition.moves[:, 1].tolist())
 
     # The parts that the new routes pass: terminals ``4 * cell + place`` in a fabric of cells, else
-    # fibres. With `units.through` a route counts as a whole.
-    # Otherwise racks are replaced, and a circuit may keep a closed fibre of its former route: it
-    # is dark until the rack at its other end is replaced, too.
+    # fibres. Where a spare takes over for a whole rack (no `units.through`), a circuit may keep a
+    # closed fibre of its former route: it is dark until the rack at its other end is replaced,
+    # too.
     for circuit, route in zip(transition.changed.tolist(), transition.routes, strict=True):
         kept_parts = () if units.through else state.routes[circuit]
         passed = [part for part in route if part not in kept_parts]
@@ -422,6 +422,7 @@ def explain_stale(proposal: Proposal, record: Record) -> str | None:
             passed = units.fibre_of_terminal[passed].tolist()
         used["fibre"].update(passed)
 
+    # Is one of them among the parts of other failures that are pending?
     for kind, part in record.closed_to(proposal.failure).faults:
         if part in used[kind]:
             name = f"{kind} {part}"

@@ -438,8 +438,8 @@ def write_slots(
 ) -> str | dict[str, str]:
     """Write the fabric with the cell states of each slot, as `netlist_tree` or `layout_tree`.
 
-    The text is JSON, which is YAML too; of several slots there is one for each ending of a file,
-    such as ``".0.yml"``.
+    The text is JSON with line breaks, which is YAML too; of several slots there is one for each
+    ending of a file, such as ``".0.yml"``. `names` are passed on to the writer of the tree.
     """
     states = stated_cells(solution)
     fabric = solution.problem.fabric

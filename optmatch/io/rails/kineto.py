@@ -765,7 +765,6 @@ def _read_parts(
     if not sent_parts and not received_parts:
         return size_bytes, (), ()
 
-    # Without a list all parts of one direction are alike.
     ranks = events.members(event, group)
     if events.rank not in ranks:
         raise events.flaw(event, "args/Process Group Ranks", events.rank, f"a rank of {group}")

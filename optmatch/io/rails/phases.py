@@ -392,7 +392,7 @@ def _is_message(record: PhaseRecord) -> bool:
 
 
 def phases_of_step(records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
-    """Find the phases that repeat: the first whole period, the shortest of most of a recording.
+    """Find the shortest period that repeats in a recording, and return its first phases.
 
     The ends of a recording may differ; what repeats takes up more than half of it, and at least
     two periods. Phases are equal if they have one dimension and as many operations. In a recording

@@ -117,7 +117,10 @@ def _list_operations(job: RailJob, plan: RailPlan) -> Iterator[Span]:
 
 
 def _list_circuits(solution: Solution, system: Topologies) -> Iterator[Span]:
-    """List the circuits of a schedule, slot by slot, or those of a demand by their begin."""
+    """List the circuits of an answer: of a demand by their begin, of others slot by slot.
+
+    `system` has the switches of the answer, and when each is in which state.
+    """
     problem = solution.problem
 
     # Nodes that have no label in the fabric have their number as name.

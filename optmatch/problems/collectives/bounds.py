@@ -182,8 +182,9 @@ def _measure_traffic(problem: CollectiveFields) -> _Traffic:
     A *block* is what one rank sends to one other rank in an all-to-all, in bytes. Blocks may have
     different sizes; all other operations have no blocks.
     """
-    # All ranks but one send or receive an n-th of the buffer to or from each rank. Gossip takes
-    # 2 (n - 1) messages: a byte of an all-reduce is sent so often.
+    # In a gather each rank receives a block from each other rank, and in a scatter it sends one to
+    # each. An all-reduce counts as two gathers (`n_gathers`): to add up a byte of n ranks and tell
+    # the sum to all takes 2 (n - 1) messages, as gossip does.
     n_others = problem.n_ranks - 1
     least_bytes = problem.n_gathers * n_others * problem.block_bytes
     if problem.flow.from_root and n_others:
